@@ -10,7 +10,7 @@ use crate::{logging, output};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -25,6 +25,8 @@ pub(crate) struct Start<'a> {
     pub(crate) ended: Code,
     /// For the program; nothing secret.
     pub(crate) arguments: Vec<OsString>,
+    /// What it reads on standard input, if anything.
+    pub(crate) input: Option<String>,
     /// Where its standard error goes, and whatever it logs.
     pub(crate) log: &'a Path,
     /// How long it may take until it is ready.
@@ -42,11 +44,18 @@ impl Start<'_> {
         let mut command = Command::new(program);
         command.arg0("azekura").args(&self.arguments);
         command
-            .stdin(Stdio::null())
+            .stdin(match self.input {
+                Some(_) => Stdio::piped(),
+                None => Stdio::null(),
+            })
             .stdout(Stdio::piped())
             .stderr(errors);
         let what = format!("cannot start the {}'s process", self.what);
         let mut child = command.spawn().context(what)?;
+        if let (Some(mut pipe), Some(input)) = (child.stdin.take(), self.input.clone()) {
+            // A process that does not read it says why, or is not ready in time.
+            std::thread::spawn(move || pipe.write_all(input.as_bytes()));
+        }
         let outcome = self.hear(&mut child);
         if outcome.is_err() {
             // It ends by itself, unless it hangs.
@@ -143,6 +152,7 @@ mod tests {
             ended: Code::DiskEnded,
             // This program is the test itself, which has other things to say.
             arguments: vec!["--list".into()],
+            input: None,
             log,
             limit,
         }

@@ -197,15 +197,15 @@ codes! {
     /// A question about reservations that makes no sense.
     ReserveInvalid = "AZ0903", "`azekura reserve create --help` says what goes together";
     /// The time of a reservation is over.
-    ReserveOver = "AZ0904", "";
+    ReserveOver = "AZ0904", "reserve the time that is still needed: azekura reserve create";
     /// Nothing can be reserved there.
-    Unreservable = "AZ0905", "of an export only rates can be reserved; its page says more";
+    Unreservable = "AZ0905", "`azekura status` lists stores, `azekura volume list` volumes";
     /// The manager is not there at the moment.
     ManagerDown = "AZ0906", "tickets go on meanwhile; asking again does no harm";
     /// Something was written in the space of a reservation.
     SpaceInUse = "AZ0907", "--discard gives the space back with what was written";
     /// The ledger of reservations cannot be opened or read.
-    LedgerFailed = "AZ0908", "the page of this code says what to do";
+    LedgerFailed = "AZ0908", "its page says when a backup is needed, and what is lost without one";
     /// Who asks may not reserve.
     MayNotReserve = "AZ0909", "ask an administrator: azekura reserve limits ADDR --allow UID";
     /// A ticket that is not good.

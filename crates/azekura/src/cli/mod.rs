@@ -22,6 +22,7 @@ mod server;
 mod status;
 mod store;
 mod sync;
+mod tickets;
 mod top;
 mod umount;
 mod verify;
@@ -188,7 +189,7 @@ mod tests {
     }
 
     /// What changes something.
-    const CHANGING: [&[&str]; 35] = [
+    const CHANGING: [&[&str]; 36] = [
         &["server"],
         &["volume", "create"],
         &["volume", "delete"],
@@ -200,6 +201,7 @@ mod tests {
         &["credential", "revoke"],
         &["store", "format"],
         &["reserve", "create"],
+        &["reserve", "split"],
         &["reserve", "extend"],
         &["reserve", "release"],
         &["reserve", "cancel"],
@@ -226,7 +228,7 @@ mod tests {
         &["verify", "run"],
     ];
     /// What reads.
-    const READING: [&[&str]; 34] = [
+    const READING: [&[&str]; 35] = [
         &["volume", "list"],
         &["volume", "show"],
         &["ls"],
@@ -242,6 +244,7 @@ mod tests {
         &["reserve", "show"],
         &["reserve", "report"],
         &["reserve", "limits"],
+        &["reserve", "split"],
         &["disk", "log"],
         &["disk", "diff"],
         &["disk", "check"],

@@ -247,11 +247,12 @@ fn page(
             .map(|store| store_row(&of.server, store))
             .collect()
     };
-    let rows: Vec<[String; 9]> = servers.iter().flat_map::<Vec<_>, _>(of_server).collect();
+    let rows: Vec<[String; 10]> = servers.iter().flat_map::<Vec<_>, _>(of_server).collect();
     let stores = || servers.iter().flat_map(|of| &of.stores);
     if !rows.is_empty() {
         let head = [
             "STORE", "SPACE", "FREE", "READ", "WRITE", "TICKETS", "PROMISED", "WAITING", "STATE",
+            "IDENTITY",
         ];
         page += "\n";
         page += &output::table(head, &rows);
@@ -329,7 +330,7 @@ fn server_row(server: &ServerSummary) -> [String; 6] {
     ]
 }
 
-fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 9] {
+fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 10] {
     let state = match (&store.failure, store.is_degraded) {
         (Some(failure), _) => output::plain(failure),
         (None, true) => "slower than promised".to_owned(),
@@ -346,6 +347,7 @@ fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 9] {
         let mut row = std::array::from_fn(|_| "-".to_owned());
         row[0] = name;
         row[8] = state;
+        row[9] = store.store.to_string();
         return row;
     }
     [
@@ -358,6 +360,7 @@ fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 9] {
         format!("{percent:.1} %"),
         store.waiting.to_string(),
         state,
+        store.store.to_string(),
     ]
 }
 

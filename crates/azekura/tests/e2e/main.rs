@@ -142,6 +142,8 @@ mod silence;
 #[cfg(test)]
 mod speed;
 #[cfg(test)]
+mod split;
+#[cfg(test)]
 mod stores;
 #[cfg(test)]
 mod stores_care;

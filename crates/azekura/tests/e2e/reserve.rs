@@ -341,3 +341,140 @@ fn a_server_whose_ledger_is_damaged_does_not_promise_anything_twice() {
     let run = run(scene.command().args(start));
     fails(&run, "AZ0908");
 }
+
+#[test]
+fn a_window_is_as_long_as_was_asked_for() {
+    let scene = Scene::new();
+    // The server has just been started, and may not have seen its stores yet.
+    let made = json(scene.reserve(&[
+        "create", "--write", "1MB/s", "--for", "10m", "--name", "run42", "--json",
+    ]));
+    let long = secs(&made["end"]) - secs(&made["start"]);
+    assert!((600..=602).contains(&long), "{made}");
+    // What is measured first takes nothing of it, either.
+    let export = scene.path("export");
+    std::fs::create_dir(&export).unwrap();
+    let volume = format!("{}/v", scene.address);
+    let create = ["volume", "create", &volume, "--export", text(&export)];
+    run(scene.command().args(create)).ok();
+    let asked = [
+        "reserve", "create", &volume, "--read", "1MB/s", "--for", "1m", "--json",
+    ];
+    let made = run(scene.command().args(asked));
+    if made.status.success() {
+        let made = json(made);
+        let long = secs(&made["end"]) - secs(&made["start"]);
+        assert!((60..=62).contains(&long), "{made}");
+    }
+}
+
+#[test]
+fn a_list_says_where_reservations_are_and_the_hint_where_one_is() {
+    let scene = Scene::new();
+    let volume = format!("{}/lab", scene.address);
+    run(scene.command().args(["volume", "create", &volume])).ok();
+    let reserve = |place: &str, name: &str| {
+        let asked = [
+            "reserve", "create", place, "--write", "1MB/s", "--for", "5m",
+        ];
+        run(scene.command().args(asked).args(["--name", name])).ok();
+    };
+    reserve(&volume, "cam");
+    reserve(&scene.address, "own");
+    let all = json(scene.reserve(&["list", "--json"]));
+    let all = all["reservations"].as_array().unwrap().clone();
+    let of = |name: &str| all.iter().find(|one| one["name"] == name).unwrap()["volume"].clone();
+    assert_eq!((of("cam"), of("own")), ("lab".into(), Value::Null));
+    assert!(scene.reserve(&["list"]).ok().contains("VOLUME"));
+    let list = run(scene.command().args(["reserve", "list", &volume, "--json"]));
+    assert_eq!(names(&json(list)), ["cam"], "only its own");
+    let lost = scene.reserve(&["show", "cam"]);
+    fails(&lost, "AZ0902");
+    assert!(
+        lost.stderr.contains(&format!("`{volume}` cam")),
+        "{lost:#?}"
+    );
+    let nowhere = format!("{}/nothing", scene.address);
+    fails(
+        &run(scene.command().args(["reserve", "list", &nowhere])),
+        "AZ0301",
+    );
+    // Given back, it says when; tried, it says what.
+    let tried = scene.reserve(&["release", "own", "--dry-run"]).ok();
+    assert!(tried.contains("could be given back"), "{tried}");
+    scene.reserve(&["release", "own"]).ok();
+    assert!(scene.reserve(&["list"]).ok().contains("released 20"));
+    assert!(
+        scene
+            .reserve(&["show", "own"])
+            .ok()
+            .contains("given back at 20")
+    );
+}
+
+#[test]
+fn each_refusal_has_its_cause_and_its_remedy() {
+    let scene = Scene::new();
+    let says = |arguments: &[&str], code: &str, part: &str| {
+        let run = scene.reserve(arguments);
+        assert!(run.stderr.contains(&format!("code: {code}")), "{run:#?}");
+        assert!(run.stderr.contains(part), "{part}: {}", run.stderr);
+        run
+    };
+    let status = scene
+        .command()
+        .args(["status", &scene.address])
+        .output()
+        .unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    let row = status
+        .lines()
+        .skip_while(|line| !line.starts_with("STORE"))
+        .nth(1);
+    let store = row.unwrap().split_whitespace().last().unwrap().to_owned();
+    let on = [
+        "create", "--write", "1MB/s", "--for", "5m", "--name", "a", "--on", &store,
+    ];
+    scene.reserve(&on).ok();
+    says(&on, "AZ0903", "another --name");
+    says(&["extend", "a", "--until", "+1m"], "AZ0903", "present end");
+    let span = [
+        "create",
+        "--write",
+        "1MB/s",
+        "--within",
+        "now..+10m",
+        "--for",
+        "30m",
+    ];
+    says(&span, "AZ0903", "longer than the");
+    let long = ["create", "--write", "1MB/s", "--for", "5000d"];
+    says(&long, "AZ0903", "--every TIME");
+    let often = [
+        "create", "--write", "1MB/s", "--for", "5m", "--every", "1h", "--count", "4000",
+    ];
+    says(&often, "AZ0903", "--count");
+    let both = ["limits", "--unreserved", "60", "--background", "60"];
+    says(&both, "AZ0903", "at most 100");
+    // Space, in bytes; it has no time.
+    let space = ["create", "--space", "1GB", "--for", "5m", "--json"];
+    let run = says(&space, "AZ0901", "B (");
+    assert!(run.stderr.contains("--space"), "{}", run.stderr);
+    let said: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(said["refused"]["from"], Value::Null);
+    let shown = scene.reserve(&["limits"]).ok();
+    assert!(
+        shown.contains("5 %, servers' own") && shown.contains("90 % of"),
+        "{shown}"
+    );
+    // Limits are named where they are the reason.
+    let set = scene.reserve(&["limits", "--unreserved", "100"]);
+    assert!(set.stderr.contains("nothing can be reserved"), "{set:#?}");
+    let none = ["create", "--write", "1MB/s", "--for", "5m"];
+    refused(&says(&none, "AZ0901", "limits leave 0.0 %"));
+    // A rate without a unit is taken as it is, and remarked.
+    scene.reserve(&["limits", "--unreserved", "0"]).ok();
+    let little = scene.reserve(&["create", "--write", "10", "--for", "5m"]);
+    assert!(little.stderr.contains("10MB/s"), "{little:#?}");
+    little.ok();
+}

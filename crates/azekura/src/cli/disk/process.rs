@@ -243,6 +243,7 @@ impl Plan {
             what: "disk",
             ended: Code::DiskEnded,
             arguments: self.arguments(&log),
+            input: None,
             log: &log,
             limit: READY_TIME_MAX,
         };

@@ -17,16 +17,17 @@ pub(super) fn ready_time_max(timeout: Duration) -> Duration {
     timeout * 2 + OWN_TIME_MAX
 }
 
-/// Starts the process and waits at most `limit` until it is ready.
+/// Starts the process, which reads `input`, and waits at most `limit` until it is ready.
 ///
 /// # Errors
 /// What it says, or [`Code::MountEnded`].
-pub(super) fn start(plan: &Plan, limit: Duration) -> Result<()> {
+pub(super) fn start(plan: &Plan, input: Option<String>, limit: Duration) -> Result<()> {
     let log = plan.options.log.as_deref();
     let start = Start {
         what: "mount",
         ended: Code::MountEnded,
         arguments: arguments(plan),
+        input,
         log: log.expect("a mount in the background has a log"),
         limit,
     };

@@ -11,6 +11,7 @@ mod ticket;
 pub(super) use options::{OptionError, Options};
 
 use crate::address::VolumeAddress;
+use crate::cli::tickets::TicketFile;
 use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, WayArgs, enter, principal, runtime};
 use crate::errors::{Code, Failure, Result, plain_io};
@@ -63,7 +64,7 @@ pub(super) struct Mount {
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// What was reserved, as `azekura reserve create --json` has printed it: what is read and
-    /// written in its window goes at its rate
+    /// written in its window goes at its rate; - for standard input
     #[arg(long, value_name = "FILE")]
     ticket: Option<PathBuf>,
     /// Check that the volume could be mounted, without mounting it
@@ -148,13 +149,17 @@ impl Plan {
             None => config.mount_log(&plan.directory)?,
         };
         plan.options.log = Some(log);
+        let mut input = None;
         if let Some(path) = &plan.options.ticket {
-            ticket::announce(&ticket::read(path)?)?;
+            let file = TicketFile::read(path)?;
+            ticket::announce(&ticket::of(&file)?)?;
+            // What was read from standard input is there no more.
+            input = (path == Path::new("-")).then(|| file.value.to_string());
         }
         let limit = background::ready_time_max(plan.timeout(config));
         // Afterwards nobody sees it.
         let hidden = plan.hidden();
-        background::start(&plan, limit)?;
+        background::start(&plan, input, limit)?;
         note(hidden);
         Ok(())
     }
@@ -172,7 +177,8 @@ impl Plan {
     /// Checks the directory and makes its path absolute.
     pub(super) fn prepared(mut self) -> Result<Self> {
         self.directory = mount_point(&self.directory)?;
-        if let Some(ticket) = self.options.ticket.take() {
+        let is_file = |ticket: &mut PathBuf| ticket != Path::new("-");
+        if let Some(ticket) = self.options.ticket.take_if(is_file) {
             let absolute = std::path::absolute(&ticket);
             let absolute = absolute.map_err(|error| Failure::local(ticket.display(), error))?;
             self.options.ticket = Some(absolute);

@@ -1,77 +1,45 @@
 //! The tickets of a mount: read from what `azekura reserve create --json` has printed.
 
+use crate::cli::tickets::TicketFile;
 use crate::connect::enter_failed;
 use crate::errors::{Code, Failure, Result};
 use crate::output;
-use base::TicketId;
-use base::limits::TICKET_BYTES_MAX;
 use client::object::{MountTicket, ObjectCallError};
 use client::volume::Volume;
-use serde_json::Value;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 use wire::message::{ObjectError, TicketRefusal};
 
-/// Most bytes of the file: 64 tickets in hexadecimal, and what is said of them.
-const FILE_BYTES_MAX: u64 = 64 * 2 * TICKET_BYTES_MAX as u64 + (1 << 20);
-
-/// The tickets in a file.
+/// The tickets in a file; `-` is standard input.
 ///
 /// # Errors
 /// [`Code::BadTicket`].
 pub(super) fn read(path: &Path) -> Result<Vec<MountTicket>> {
-    let shown = path.display().to_string();
-    let bad = |why: &str| Failure::new(Code::BadTicket, format!("{shown}: {why}"));
-    let opened = std::fs::File::open(path);
-    let file = opened.map_err(|error| Failure::local(&shown, error))?;
-    let mode = file.metadata().map_or(0, |metadata| metadata.mode());
-    if mode & 0o077 != 0 {
-        tracing::warn!(
-            file = shown,
-            "others may read the ticket and use it; chmod 600 keeps it"
-        );
-    }
-    let mut text = String::new();
-    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
-    read.map_err(|error| Failure::local(&shown, error))?;
-    let value: Value = serde_json::from_str(&text)
-        .map_err(|_| bad("this is not what `azekura reserve create --json` prints"))?;
-    let list = value["tickets"].as_array();
-    let list = list.ok_or_else(|| bad("there are no tickets in it"))?;
-    // Parts of tickets say nothing of it, and are not renewed.
-    let reservation = value["id"].as_str().and_then(identity);
-    let tickets = list.iter().map(|ticket| {
-        let bytes = ticket["ticket"].as_str().and_then(from_hex);
-        let bytes = bytes.ok_or_else(|| bad("a ticket is not in hexadecimal"))?;
-        let read = MountTicket::new(&bytes);
-        let read = read.map_err(|error| bad(&format!("a ticket is damaged: {error}")))?;
+    of(&TicketFile::read(path)?)
+}
+
+/// The tickets of a file that was read.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn of(file: &TicketFile) -> Result<Vec<MountTicket>> {
+    // With whose it is, it is renewed: a part ends as its maker wanted it.
+    let reservation = file.reservation();
+    let tickets = file.tickets.iter().map(|bytes| {
+        let ticket = MountTicket::new(bytes).map_err(|error| {
+            let why = format!("{}: a ticket is damaged: {error}", file.shown);
+            Failure::new(Code::BadTicket, why)
+        })?;
         Ok(match reservation {
-            Some(reservation) => read.of(reservation),
-            None => read,
+            Some(reservation) => ticket.of(reservation),
+            None => ticket,
         })
     });
-    let tickets: Vec<MountTicket> = tickets.collect::<Result<_>>()?;
-    if tickets.is_empty() {
-        return Err(bad(
-            "the reservation has no tickets: it is over, or was only tried",
-        ));
-    }
-    Ok(tickets)
+    tickets.collect()
 }
 
-fn identity(text: &str) -> Option<TicketId> {
-    let bytes = from_hex(text)?;
-    Some(TicketId(bytes.try_into().ok()?))
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let is_hex = text.len().is_multiple_of(2) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let bytes = (0..text.len()).step_by(2);
-    let bytes = bytes.map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok());
-    is_hex.then(|| bytes.collect())?
-}
+/// In a server's words: parts that are open have all of their ticket.
+const NOTHING_LEFT: &str = "left of the ticket that it was split from";
 
 /// Says from when on they are good, if not yet, by this machine's clock.
 pub(super) fn announce(tickets: &[MountTicket]) -> Result<()> {
@@ -116,7 +84,15 @@ pub(super) async fn put_to_use(
     match outcome {
         Ok(())
         | Err(ObjectCallError::Object(ObjectError::Ticket(TicketRefusal::NotYet { .. }))) => Ok(()),
-        Err(ObjectCallError::Object(error)) => Err(bad(error.to_string())),
+        Err(ObjectCallError::Object(error)) => {
+            let failure = bad(error.to_string());
+            Err(match failure.message().contains(NOTHING_LEFT) {
+                true => {
+                    failure.hint("other parts of the ticket have it; end a mount that uses one")
+                }
+                false => failure,
+            })
+        }
         Err(ObjectCallError::Call(error)) => Err(enter_failed(address, error)),
     }
 }

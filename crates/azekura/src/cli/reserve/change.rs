@@ -1,7 +1,8 @@
 //! `azekura reserve extend|release|cancel`.
 
+use super::shown::FITS;
 use super::time::When;
-use super::{Which, ask, reserved};
+use super::{Which, ask, ask_for_one};
 use crate::config::Config;
 use crate::connect::{WayArgs, unexpected_reply};
 use crate::errors::{Code, Failure, Result};
@@ -15,7 +16,7 @@ pub(in crate::cli) struct Extend {
     #[command(flatten)]
     which: Which,
     /// The new end: +2h (from now), 21:00 or RFC 3339; of a series, windows are added up to it
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: When,
     /// Only ask whether it would be admitted
     #[arg(long)]
@@ -36,7 +37,7 @@ impl Extend {
             end_secs,
             dry_run: self.dry_run,
         };
-        show(config, &self.which, &self.way, request, self.json)
+        show(config, &self.which, &self.way, request, self.json, FITS)
     }
 }
 
@@ -61,7 +62,8 @@ impl Release {
             which: self.which.name(),
             dry_run: self.dry_run,
         };
-        show(config, &self.which, &self.way, request, self.json)
+        let possible = "its rate could be given back";
+        show(config, &self.which, &self.way, request, self.json, possible)
     }
 }
 
@@ -71,13 +73,13 @@ fn show(
     way: &WayArgs,
     request: ReserveRequest,
     json: bool,
+    possible: &str,
 ) -> Result<()> {
-    let server = &which.place.server;
-    let found = reserved(server, ask(config, server, way, request)?, json)?;
+    let found = ask_for_one(config, &which.place.server, way, request, json)?;
     if json {
         return output::json(&found.json());
     }
-    output::write(&found.text(&which.place))
+    output::write(&found.text_of(&which.place, possible))
 }
 
 /// Give everything back, with what was written in its space

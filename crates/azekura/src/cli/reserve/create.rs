@@ -1,7 +1,7 @@
 //! `azekura reserve create`, and `when`, which only asks.
 
-use super::time::{Between, When as Time, seconds, stretch};
-use super::{Place, ask, reserved, shown};
+use super::time::{Between, When as Time, seconds, stretch, within};
+use super::{Place, ask_for_one, shown};
 use crate::config::{Config, Span};
 use crate::connect::WayArgs;
 use crate::errors::{Code, Failure, Result};
@@ -13,6 +13,8 @@ use wire::message::{ReserveRequest, ReserveTerms, ReserveWindow};
 
 /// For how long what was written stays after the window if nothing else is said.
 const LIFETIME_DEFAULT: Duration = Duration::from_secs(86_400);
+/// Rates below this, in bytes a second, are hardly meant: somebody has left out the unit.
+const RATE_ODD: u64 = 1000;
 /// How far `when` looks if nothing else is said.
 const LOOK_SECONDS: u64 = 30 * 86_400;
 
@@ -23,10 +25,10 @@ struct Wanted {
     #[arg(value_name = "ADDR[/VOLUME]")]
     place: Place,
     /// Rate of reading
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     read: Option<Rate>,
     /// Rate of writing
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     write: Option<Rate>,
     /// For how long an idle share is saved, at most 1s
     #[arg(long, value_name = "TIME", default_value = "200ms")]
@@ -96,26 +98,47 @@ impl Wanted {
         window: ReserveWindow,
         dry_run: bool,
     ) -> Result<()> {
-        let mut request = [0; 16];
-        getrandom(&mut request)?;
-        let create = ReserveRequest::Create {
-            request,
-            volume: self.place.volume.clone(),
-            name,
-            terms: self.terms(window),
-            dry_run,
-        };
-        let server = &self.place.server;
-        let reply = ask(config, server, &self.way, create)?;
-        let found = reserved(server, reply, self.json)?;
+        let found = self.ask(config, &name, window, dry_run)?;
         if self.json {
             return output::json(&found.json());
         }
         output::write(&found.text(&self.place))
     }
+
+    fn ask(
+        &self,
+        config: &Config,
+        name: &str,
+        window: ReserveWindow,
+        dry_run: bool,
+    ) -> Result<shown::Reserved> {
+        let mut request = [0; 16];
+        getrandom(&mut request)?;
+        let create = ReserveRequest::Create {
+            request,
+            volume: self.place.volume.clone(),
+            name: name.to_owned(),
+            terms: self.terms(window),
+            dry_run,
+        };
+        ask_for_one(config, &self.place.server, &self.way, create, self.json)
+    }
+
+    /// Remarks about what is hardly meant.
+    fn remark(&self) {
+        let rates = [("--read", self.read), ("--write", self.write)];
+        for (option, rate) in rates {
+            if let Some(rate) = rate.filter(|rate| (1..RATE_ODD).contains(&rate.0)) {
+                let digits = rate.0;
+                output::note(format_args!(
+                    "{option} is {rate}; if {digits} MB/s are meant, write {option} {digits}MB/s"
+                ));
+            }
+        }
+    }
 }
 
-fn getrandom(bytes: &mut [u8]) -> Result<()> {
+pub(super) fn getrandom(bytes: &mut [u8]) -> Result<()> {
     let got = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty());
     match got {
         Ok(count) if count == bytes.len() => Ok(()),
@@ -124,7 +147,7 @@ fn getrandom(bytes: &mut [u8]) -> Result<()> {
     }
 }
 
-fn invalid(why: impl Into<String>) -> Failure {
+pub(super) fn invalid(why: impl Into<String>) -> Failure {
     Failure::new(Code::ReserveInvalid, why)
 }
 
@@ -145,10 +168,16 @@ pub(in crate::cli) struct Create {
     #[command(flatten)]
     wanted: Wanted,
     /// From when on: now, +2h, 19:00 or RFC 3339 [default: now]
-    #[arg(long, value_name = "TIME", conflicts_with = "within")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        conflicts_with = "within",
+        allow_hyphen_values = true
+    )]
     from: Option<Time>,
     /// Until when
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["duration", "within"])]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["duration", "within"],
+        allow_hyphen_values = true)]
     until: Option<Time>,
     /// As early as it fits between these, for as long as --for says
     #[arg(long, value_name = "EARLIEST..LATEST", requires = "duration")]
@@ -163,19 +192,29 @@ pub(in crate::cli) struct Create {
 
 impl Create {
     pub(super) fn run(self, config: &Config) -> Result<()> {
-        let window = self.window(&Zoned::now())?;
+        self.wanted.remark();
+        let mut window = self.window(&Zoned::now())?;
+        if self.begins_now()
+            && let Some(duration) = self.wanted.duration.map(seconds)
+        {
+            // It begins when the manager has answered, which may have to start or to measure
+            // first. So it is asked for twice: the second answer takes no time.
+            let trial = self.wanted.ask(config, &self.name, window, true)?;
+            window = counted(duration, trial.summary.start_secs, &Zoned::now())?;
+        }
         self.wanted.run(config, self.name, window, self.dry_run)
+    }
+
+    /// Whether the window begins with the answer and is as long as `--for` says.
+    fn begins_now(&self) -> bool {
+        let is_now = matches!(self.from, None | Some(Time::Now));
+        is_now && self.until.is_none() && self.within.is_none()
     }
 
     fn window(&self, now: &Zoned) -> Result<ReserveWindow> {
         let duration = self.wanted.duration.map(seconds);
         if let (Some(Between(earliest, latest)), Some(duration_secs)) = (&self.within, duration) {
-            let (earliest_secs, latest_secs) = stretch(earliest, latest, now).map_err(invalid)?;
-            return Ok(ReserveWindow::Within {
-                earliest_secs,
-                latest_secs,
-                duration_secs,
-            });
+            return within_span(earliest, latest, duration_secs, now);
         }
         let from = self.from.as_ref().unwrap_or(&Time::Now);
         let start_secs = from.start(now).map_err(invalid)?;
@@ -191,6 +230,43 @@ impl Create {
             end_secs,
         })
     }
+}
+
+/// The window of so many seconds from now on, or from the manager's present time if that is later.
+/// The present second has begun, so one more is taken.
+fn counted(duration: u64, manager_secs: u64, now: &Zoned) -> Result<ReserveWindow> {
+    let start_secs = Time::Now.start(now).map_err(invalid)?.max(manager_secs);
+    Ok(ReserveWindow::At {
+        start_secs,
+        end_secs: start_secs.saturating_add(duration).saturating_add(1),
+    })
+}
+
+/// A window somewhere in a span.
+fn within_span(
+    earliest: &Time,
+    latest: &Time,
+    duration_secs: u64,
+    now: &Zoned,
+) -> Result<ReserveWindow> {
+    let span = within(earliest, latest, duration_secs, now).map_err(invalid)?;
+    let (earliest_secs, latest_secs) = span;
+    let room = latest_secs.saturating_sub(earliest_secs);
+    if room < duration_secs {
+        let why = format!(
+            "a window of {} is longer than the {} between {} and {}",
+            output::seconds(duration_secs),
+            output::seconds(room),
+            shown::moment(earliest_secs),
+            shown::moment(latest_secs),
+        );
+        return Err(invalid(why).hint("a shorter --for, or a wider --within"));
+    }
+    Ok(ReserveWindow::Within {
+        earliest_secs,
+        latest_secs,
+        duration_secs,
+    })
 }
 
 /// Ask when something would fit, without taking it
@@ -212,19 +288,49 @@ impl When {
         let duration = self.wanted.duration.map(seconds);
         let duration_secs =
             duration.ok_or_else(|| invalid("for how long?").hint("--for TIME, such as 2h"))?;
-        let (earliest_secs, latest_secs) = match &self.within {
-            Some(Between(earliest, latest)) => stretch(earliest, latest, &now).map_err(invalid)?,
+        let window = match &self.within {
+            Some(Between(earliest, latest)) => within_span(earliest, latest, duration_secs, &now)?,
             None => {
                 let start = Time::Now.start(&now).map_err(invalid)?;
-                (start, start.saturating_add(LOOK_SECONDS + duration_secs))
+                ReserveWindow::Within {
+                    earliest_secs: start,
+                    latest_secs: start.saturating_add(LOOK_SECONDS + duration_secs),
+                    duration_secs,
+                }
             }
         };
-        let window = ReserveWindow::Within {
-            earliest_secs,
-            latest_secs,
-            duration_secs,
-        };
+        self.wanted.remark();
         self.wanted
             .run(config, shown::TRIAL.to_owned(), window, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_from_now_on_is_as_long_as_was_asked_for() {
+        let now: Zoned = "2026-05-01T18:30:00.5+02:00[+02:00]"
+            .parse()
+            .expect("a time");
+        let here = now.timestamp().as_second().unsigned_abs();
+        for manager in [here - 5, here, here + 3] {
+            let window = counted(600, manager, &now).expect("a window");
+            let ReserveWindow::At { end_secs, .. } = window else {
+                unreachable!("it begins now");
+            };
+            // The manager's clock goes on to the next second at most.
+            assert!(end_secs - (manager.max(here) + 1) >= 600, "{window:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_longer_than_its_span_is_named_so() {
+        let now: Zoned = "2026-05-01T18:30:00+02:00[+02:00]".parse().expect("a time");
+        let Between(from, to) = "now..+10m".parse().expect("a span");
+        let failure = within_span(&from, &to, 1800, &now).expect_err("it is longer");
+        assert!(failure.message().contains("longer than"), "{failure}");
+        assert!(failure.hint_text().contains("--within"), "{failure}");
     }
 }

@@ -1,18 +1,18 @@
 //! `azekura reserve list|show`.
 
-use super::{Place, Which, ask, reserved, shown};
+use super::{Place, Which, ask_for_one, known, shown, with_server};
 use crate::config::Config;
-use crate::connect::{WayArgs, unexpected_reply};
-use crate::errors::Result;
+use crate::connect::WayArgs;
+use crate::errors::{Code, Failure, Result};
 use crate::output;
 use serde_json::{Value, json};
-use wire::message::{ReserveReply, ReserveRequest};
+use wire::message::ReserveRequest;
 
 /// List reservations: all for administrators, else one's own
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct List {
-    /// HOST:PORT
-    #[arg(value_name = "ADDR")]
+    /// HOST:PORT, or HOST:PORT/VOLUME for those of one volume
+    #[arg(value_name = "ADDR[/VOLUME]")]
     place: Place,
     /// Print JSON
     #[arg(long)]
@@ -23,28 +23,27 @@ pub(in crate::cli) struct List {
 
 impl List {
     pub(super) fn run(self, config: &Config) -> Result<()> {
-        let server = &self.place.server;
-        let mut all = Vec::new();
-        loop {
-            let after = all
-                .last()
-                .map(|last: &wire::message::ReservationSummary| last.id);
-            let reply = ask(config, server, &self.way, ReserveRequest::List { after })?;
-            let ReserveReply::Reservations { list, more } = reply else {
-                return Err(unexpected_reply(server));
-            };
-            let is_last = !more || list.is_empty();
-            all.extend(list);
-            if is_last {
-                break;
-            }
+        let Place { server, volume } = &self.place;
+        let (mut all, names) = with_server(config, server, &self.way, async |transport, uid| {
+            let all = known::all(transport, uid).await?;
+            Ok((all, known::Names::ask(transport).await))
+        })?;
+        if !volume.is_empty() {
+            let id = names.volume(volume).ok_or_else(|| {
+                let why = format!("there is no volume {:?}", output::plain(volume));
+                Failure::new(Code::NotFound, why).hint(format!(
+                    "`azekura volume list {server}` shows what there is"
+                ))
+            })?;
+            all.retain(|one| one.volume == id);
         }
         all.sort_by_key(|one| (one.start_secs, one.id));
         if self.json {
-            let all: Vec<Value> = all.iter().map(shown::summary_json).collect();
+            let json = |one| shown::listed_json(one, &names);
+            let all: Vec<Value> = all.iter().map(json).collect();
             return output::json(&json!({ "reservations": all }));
         }
-        output::write(&shown::table(&all))
+        output::write(&shown::table(&all, &names))
     }
 }
 
@@ -64,7 +63,7 @@ impl Show {
     pub(super) fn run(self, config: &Config) -> Result<()> {
         let server = &self.which.place.server;
         let request = ReserveRequest::Show(self.which.name());
-        let found = reserved(server, ask(config, server, &self.way, request)?, self.json)?;
+        let found = ask_for_one(config, server, &self.way, request, self.json)?;
         if self.json {
             return output::json(&found.json());
         }

@@ -1,36 +1,42 @@
-//! `azekura reserve create|when|list|show|extend|release|cancel|report|limits`.
+//! `azekura reserve create|when|split|list|show|extend|release|cancel|report|limits`.
 //!
 //! * [`create`]: asking, with or without taking
+//! * [`split`]: parts of a ticket for workers
 //! * [`change`]: extend, release, cancel
 //! * [`look`]: list, show
 //! * [`report`]: what was delivered; [`chart`] draws it
 //! * [`limits`]: what is kept back, who may reserve
 //! * [`time`]: when, as people write it
+//! * [`known`]: what else explains an answer; [`remedy`]: what to do about a refusal
 //! * [`shown`]: reservations, refusals and offers for people and programs
 
 mod change;
 mod chart;
 mod create;
+mod known;
 mod limits;
 mod look;
+mod remedy;
 mod report;
 mod shown;
+mod split;
 mod time;
 
 use crate::address::{Address, AddressError, VolumeAddress};
 use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, WayArgs, connect, principal, runtime, unexpected_reply};
-use crate::errors::{Code, Failure, Result};
-use client::transport::TransportOptions;
+use crate::errors::{Code, Result};
+use client::transport::{Transport, TransportOptions};
 use std::fmt;
 use std::str::FromStr;
-use wire::message::{ReserveError, ReserveName, ReserveReply, ReserveRequest};
+use wire::message::{ReserveName, ReserveReply, ReserveRequest};
 
 /// Reserve speed and space for a window of time
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Reserve {
     Create(create::Create),
     When(create::When),
+    Split(split::Split),
     List(look::List),
     Show(look::Show),
     Extend(change::Extend),
@@ -45,6 +51,7 @@ impl Reserve {
         match self {
             Self::Create(command) => command.run(config),
             Self::When(command) => command.run(config),
+            Self::Split(command) => command.run(),
             Self::List(command) => command.run(config),
             Self::Show(command) => command.run(config),
             Self::Extend(command) => command.run(config),
@@ -121,52 +128,86 @@ fn ask(
     way: &WayArgs,
     request: ReserveRequest,
 ) -> Result<ReserveReply> {
+    let which = named(&request);
+    with_server(config, server, way, async |transport, uid| match transport
+        .reserve(uid, request)
+        .await?
+    {
+        ReserveReply::Failed { code, message } => {
+            let failure = remedy::failure(code, message);
+            match (failure.code(), which) {
+                (Code::NoReservation, Some(which)) => {
+                    let places = known::elsewhere(transport, uid, &which).await;
+                    Err(failure.hint(where_it_is(server, &which, &places)))
+                }
+                _ => Err(failure),
+            }
+        }
+        reply => Ok(reply),
+    })
+}
+
+/// Connects to a server for questions of this user.
+fn with_server<T>(
+    config: &Config,
+    server: &Address,
+    way: &WayArgs,
+    run: impl AsyncFnOnce(&Transport, u32) -> Result<T>,
+) -> Result<T> {
     let options = TransportOptions {
         connections: 1,
         ..TransportOptions::default()
     };
-    let reply = runtime()?.block_on(async {
+    runtime()?.block_on(async {
         let transport = connect(config, server, way, options).await?;
-        let reply = match principal(&transport) {
-            Ok(who) => transport
-                .reserve(who.uid, request)
-                .await
-                .map_err(Failure::from),
+        let outcome = match principal(&transport) {
+            Ok(who) => run(&transport, who.uid).await,
             Err(error) => Err(error),
         };
         transport.close(GOODBYE_TIME_MAX).await;
-        reply
-    })?;
-    match reply {
-        ReserveReply::Failed { code, message } => Err(failure(server, code, message)),
-        reply => Ok(reply),
+        outcome
+    })
+}
+
+/// The reservation that a question names.
+fn named(request: &ReserveRequest) -> Option<ReserveName> {
+    match request {
+        ReserveRequest::Show(which)
+        | ReserveRequest::Extend { which, .. }
+        | ReserveRequest::Release { which, .. }
+        | ReserveRequest::Cancel { which, .. }
+        | ReserveRequest::Report { which, .. } => Some(which.clone()),
+        _ => None,
     }
 }
 
-fn failure(server: &Address, error: ReserveError, message: String) -> Failure {
-    let code = match error {
-        ReserveError::NotFound if message.contains("volume") => Code::NotFound,
-        ReserveError::NotFound => Code::NoReservation,
-        ReserveError::Exists | ReserveError::Invalid => Code::ReserveInvalid,
-        ReserveError::Forbidden => Code::MayNotReserve,
-        ReserveError::Over => Code::ReserveOver,
-        ReserveError::InUse => Code::SpaceInUse,
-        ReserveError::Unreservable => Code::Unreservable,
-        ReserveError::Unavailable => Code::ManagerDown,
-        ReserveError::Limit => Code::ServerLimit,
-        ReserveError::Storage => Code::LedgerFailed,
-    };
-    let failure = Failure::new(code, message);
-    match code {
-        Code::NoReservation => failure.hint(format!(
-            "`azekura reserve list {server}` shows what there is"
-        )),
-        _ => failure,
+/// What to name instead of a reservation that is not there.
+fn where_it_is(server: &Address, which: &ReserveName, places: &[String]) -> String {
+    let place = places.iter().map(|volume| Place {
+        server: server.clone(),
+        volume: volume.clone(),
+    });
+    let places: Vec<String> = place.map(|place| format!("`{place}`")).collect();
+    match places.as_slice() {
+        [] => format!("`azekura reserve list {server}` shows what there is"),
+        places => format!(
+            "one of this name is there as {} {}",
+            places.join(" and "),
+            crate::output::plain(&which.name)
+        ),
     }
 }
 
-/// The one reservation of an answer.
-fn reserved(server: &Address, reply: ReserveReply, is_json: bool) -> Result<shown::Reserved> {
+/// Asks for one reservation, with what explains a refusal.
+fn ask_for_one(
+    config: &Config,
+    server: &Address,
+    way: &WayArgs,
+    request: ReserveRequest,
+    is_json: bool,
+) -> Result<shown::Reserved> {
+    let is_series = matches!(&request, ReserveRequest::Create { terms, .. } if terms.count > 1);
+    let reply = ask(config, server, way, request)?;
     match reply {
         ReserveReply::Reserved {
             summary,
@@ -177,7 +218,21 @@ fn reserved(server: &Address, reply: ReserveReply, is_json: bool) -> Result<show
             occurrence,
             tickets,
         }),
-        ReserveReply::Refused { short, offers } => Err(shown::refused(short, &offers, is_json)?),
+        ReserveReply::Refused { short, offers } => {
+            let known = with_server(config, server, way, async |transport, uid| {
+                Ok(known::Known::of(transport, uid, short).await)
+            });
+            // The refusal is known, whatever else is not.
+            let known = known.unwrap_or_default();
+            let refusal = shown::Refusal {
+                server,
+                short,
+                offers: &offers,
+                known,
+                is_series,
+            };
+            Err(refusal.failure(is_json)?)
+        }
         _ => Err(unexpected_reply(server)),
     }
 }

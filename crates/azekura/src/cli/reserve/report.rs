@@ -8,7 +8,9 @@ use crate::output;
 use base::{ByteSize, Rate};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use wire::message::{ReportSecond, ReserveReply, ReserveReport, ReserveRequest, Shortfall};
+use wire::message::{
+    ReportSecond, ReserveReply, ReserveReport, ReserveRequest, ReserveState, Shortfall,
+};
 
 /// Show what was delivered, second by second
 ///
@@ -54,6 +56,14 @@ fn windows_met(report: &ReserveReport) -> Option<f64> {
     Some(report.kept as f64 / seconds as f64)
 }
 
+/// Why there is no second yet.
+fn not_yet(state: ReserveState) -> &'static str {
+    match state {
+        ReserveState::Active => "nothing is measured yet; it takes some seconds",
+        _ => "nothing is measured yet",
+    }
+}
+
 fn cause(shortfall: Shortfall) -> &'static str {
     match shortfall {
         Shortfall::NoDemand => "nothing was asked for",
@@ -63,6 +73,12 @@ fn cause(shortfall: Shortfall) -> &'static str {
     }
 }
 
+/// Why it was less than was promised; nothing if no more was wanted.
+fn shortfall(second: &ReportSecond) -> Option<&'static str> {
+    let wanted = |shortfall: &Shortfall| *shortfall != Shortfall::NoDemand;
+    second.shortfall.filter(wanted).map(cause)
+}
+
 fn report_json(report: &ReserveReport) -> Value {
     let seconds = report.record.iter().map(|second| {
         json!({
@@ -70,7 +86,7 @@ fn report_json(report: &ReserveReport) -> Value {
             "bytes": second.bytes,
             "promised_micros": second.promised_micros,
             "served_micros": second.served_micros,
-            "shortfall": second.shortfall.map(cause),
+            "shortfall": shortfall(second),
         })
     });
     json!({
@@ -110,7 +126,7 @@ fn text(report: &ReserveReport) -> String {
         [
             "windows met".to_owned(),
             windows_met(report).map_or_else(
-                || "nothing is measured yet".to_owned(),
+                || not_yet(report.summary.state).to_owned(),
                 |met| format!("{:.2} %", 100.0 * met),
             ),
         ],
@@ -140,7 +156,7 @@ fn text(report: &ReserveReport) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use wire::message::{ReservationSummary, ReserveState};
+    use wire::message::ReservationSummary;
 
     pub(crate) fn example() -> ReserveReport {
         let second = |second, bytes, shortfall| ReportSecond {
@@ -196,5 +212,11 @@ pub(super) mod tests {
         none.seconds = 0;
         none.kept = 0;
         assert_eq!(report_json(&none)["windows_met"], Value::Null);
+        let seconds = &report_json(&example())["record"];
+        assert_eq!(
+            seconds[1]["shortfall"],
+            "the device was slower than measured"
+        );
+        assert_eq!(seconds[2]["shortfall"], Value::Null, "no more was wanted");
     }
 }

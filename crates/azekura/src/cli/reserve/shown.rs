@@ -1,6 +1,9 @@
 //! Reservations, refusals and offers, for people and for programs.
 
 use super::Place;
+use super::known::{Known, Names};
+use crate::address::Address;
+use crate::cli::tickets::hex;
 use crate::errors::{Code, Failure, Result};
 use crate::output;
 use base::{ByteSize, Rate, VolumeId};
@@ -12,6 +15,8 @@ use wire::message::{
 
 /// What a trial without a name is called.
 pub(super) const TRIAL: &str = "when";
+/// What is said of a trial that came off.
+pub(super) const FITS: &str = "it fits";
 /// What a command ends with that was refused with an offer.
 const EXIT_REFUSED: u8 = 3;
 
@@ -39,10 +44,15 @@ impl Reserved {
 
     /// A few lines.
     pub(super) fn text(&self, place: &Place) -> String {
+        self.text_of(place, FITS)
+    }
+
+    /// A few lines; `possible` says of a trial what could be done.
+    pub(super) fn text_of(&self, place: &Place, possible: &str) -> String {
         let one = &self.summary;
         let is_trial = one.state == ReserveState::Possible;
         let head = match is_trial {
-            true => format!("it fits at {place}\n"),
+            true => format!("{possible} at {place}\n"),
             false => format!(
                 "reservation {} at {place}: {}\n",
                 output::plain(&one.name),
@@ -58,6 +68,9 @@ impl Reserved {
             }
         };
         let mut text = format!("{head}  from {start} until {end}{again}\n  {}\n", what(one));
+        if let (Some(released), false) = (one.released_secs, is_trial) {
+            text += &format!("  its rate was given back at {}\n", moment(released));
+        }
         let mut servers: Vec<_> = one.slices.iter().map(|slice| slice.server).collect();
         servers.dedup();
         text += &format!(
@@ -81,11 +94,7 @@ impl Reserved {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn moment(secs: u64) -> String {
+pub(super) fn moment(secs: u64) -> String {
     output::moment(i64::try_from(secs).unwrap_or(i64::MAX))
 }
 
@@ -149,56 +158,115 @@ pub(super) fn summary_json(one: &ReservationSummary) -> Value {
     })
 }
 
+/// A reservation of a list, with what its volume is called.
+pub(super) fn listed_json(one: &ReservationSummary, names: &Names) -> Value {
+    let mut value = summary_json(one);
+    value["volume"] = json!(names.name(one.volume));
+    value
+}
+
 /// Reservations for people.
-pub(super) fn table(all: &[ReservationSummary]) -> String {
-    let rows: Vec<[String; 6]> = all
+pub(super) fn table(all: &[ReservationSummary], names: &Names) -> String {
+    let rows: Vec<[String; 7]> = all
         .iter()
         .map(|one| {
-            let times = match one.count {
-                1 => moment(one.end_secs),
-                count => format!("{}, {count} times", moment(one.end_secs)),
+            let until = match (one.released_secs, one.count) {
+                (Some(released), _) => format!("released {}", moment(released)),
+                (None, 1) => moment(one.end_secs),
+                (None, count) => format!("{}, {count} times", moment(one.end_secs)),
+            };
+            let volume = match (names.name(one.volume), one.volume == VolumeId([0; 16])) {
+                (Some(name), _) => output::plain(name),
+                (None, true) => "-".to_owned(),
+                (None, false) => one.volume.to_string(),
             };
             [
                 one.name.clone(),
+                volume,
                 state(one.state).to_owned(),
                 moment(one.start_secs),
-                times,
+                until,
                 one.holder.to_string(),
                 what(one),
             ]
         })
         .collect();
-    output::table(["NAME", "STATE", "FROM", "UNTIL", "USER", "WHAT"], &rows)
+    let head = ["NAME", "VOLUME", "STATE", "FROM", "UNTIL", "USER", "WHAT"];
+    output::table(head, &rows)
 }
 
-/// The failure that a refusal is; with `is_json` it is printed, too.
-///
-/// # Errors
-/// Standard output's.
-pub(super) fn refused(
-    short: ReserveShort,
-    offers: &[ReserveOffer],
-    is_json: bool,
-) -> Result<Failure> {
-    if is_json {
-        output::json(&json!({
+/// An answer that says no, with what explains it.
+pub(super) struct Refusal<'a> {
+    pub(super) server: &'a Address,
+    pub(super) short: ReserveShort,
+    pub(super) offers: &'a [ReserveOffer],
+    pub(super) known: Known,
+    /// Whether several windows were asked for.
+    pub(super) is_series: bool,
+}
+
+impl Refusal<'_> {
+    /// The failure that it is; with `is_json` it is printed, too.
+    ///
+    /// # Errors
+    /// Standard output's.
+    pub(super) fn failure(&self, is_json: bool) -> Result<Failure> {
+        if is_json {
+            output::json(&self.json())?;
+        }
+        let failure = Failure::new(Code::Refused, self.explain()).hint(self.hint());
+        Ok(failure.exit(EXIT_REFUSED))
+    }
+
+    fn json(&self) -> Value {
+        let short = self.short;
+        let unit = self.known.unit_bytes;
+        json!({
             "refused": {
                 "short": scarce(short.what).0,
                 "of": scarce(short.what).1,
                 "wanted": short.wanted,
                 "room": short.room,
-                "from": moment(short.from_secs),
-                "offers": offers.iter().map(offer_json).collect::<Vec<_>>(),
+                "allocation_unit_bytes": unit,
+                "from": self.has_time().then(|| moment(short.from_secs)),
+                "offers": self.offers.iter().map(offer_json).collect::<Vec<_>>(),
             }
-        }))?;
+        })
     }
-    let said: Vec<String> = offers.iter().map(offer).collect();
-    let hint = match said.as_slice() {
-        [] => "nothing like it would be admitted within a year".to_owned(),
-        said => format!("it would fit {}", said.join("; or ")),
-    };
-    let failure = Failure::new(Code::Refused, explain(short)).hint(hint);
-    Ok(failure.exit(EXIT_REFUSED))
+
+    /// Whether there is a second from which on it is short.
+    fn has_time(&self) -> bool {
+        self.short.from_secs > 0
+    }
+
+    fn hint(&self) -> String {
+        let said: Vec<String> = self.offers.iter().map(offer).collect();
+        let mut hint = match (said.as_slice(), self.short.what) {
+            ([], Scarce::Space(_)) => "a smaller --space would fit, or a larger store".to_owned(),
+            ([], _) => "nothing like it would be admitted within a year".to_owned(),
+            (said, _) => format!("it would fit {}", said.join("; or ")),
+        };
+        if let Some(ppm) = self.known.limited_ppm {
+            hint += &format!(
+                "; limits leave {} of each device to reservations: `azekura reserve limits {}`",
+                percent(u64::from(ppm)),
+                self.server
+            );
+        }
+        hint
+    }
+
+    fn explain(&self) -> String {
+        let mut text = explain(self.short, self.known.unit_bytes);
+        if self.is_series && matches!(self.short.what, Scarce::Space(_)) {
+            text += "; the space of all windows of a series adds up";
+        }
+        text
+    }
+}
+
+fn percent(ppm: u64) -> String {
+    format!("{:.1} %", ppm as f64 / 10_000.0)
 }
 
 fn scarce(what: Scarce) -> (&'static str, Option<String>) {
@@ -210,8 +278,7 @@ fn scarce(what: Scarce) -> (&'static str, Option<String>) {
     }
 }
 
-fn explain(short: ReserveShort) -> String {
-    let percent = |ppm: u64| format!("{:.1} %", ppm as f64 / 10_000.0);
+fn explain(short: ReserveShort, unit_bytes: Option<u64>) -> String {
     let from = moment(short.from_secs);
     match short.what {
         Scarce::Device(store) => format!(
@@ -227,15 +294,26 @@ fn explain(short: ReserveShort) -> String {
             Rate(short.room),
         ),
         Scarce::Space(store) => format!(
-            "the space of store {store} does not suffice: {} would be needed, {} are there",
-            output::count(short.wanted, "allocation unit"),
-            short.room,
+            "the space of store {store} does not suffice: {} would be needed, {} there",
+            units(short.wanted, unit_bytes),
+            match (short.room, unit_bytes) {
+                (room, None) => format!("{room} are"),
+                (room, Some(_)) => format!("{} are", units(room, unit_bytes)),
+            },
         ),
         Scarce::Stores => format!(
             "{} would be needed of which promises can be made, {} are there",
             output::count(short.wanted, "store"),
             short.room
         ),
+    }
+}
+
+fn units(count: u64, unit_bytes: Option<u64>) -> String {
+    let units = output::count(count, "allocation unit");
+    match unit_bytes {
+        Some(bytes) => format!("{} ({units})", ByteSize(count.saturating_mul(bytes))),
+        None => units,
     }
 }
 
@@ -295,7 +373,15 @@ mod tests {
             offer(ReserveOfferKind::Later),
             offer(ReserveOfferKind::Slower),
         ];
-        let failure = refused(short, &offers, false).expect("nothing is printed");
+        let server = "far:7700".parse().expect("an address");
+        let mut refusal = Refusal {
+            server: &server,
+            short,
+            offers: &offers,
+            known: Known::default(),
+            is_series: false,
+        };
+        let failure = refusal.failure(false).expect("nothing is printed");
         let said = failure.to_string();
         let parts = [
             "the time of store 07070707070707070707070707070707 does not suffice",
@@ -307,5 +393,42 @@ mod tests {
         for part in parts {
             assert!(said.contains(part), "{said}");
         }
+        refusal.known.limited_ppm = Some(100_000);
+        let said = refusal.hint();
+        assert!(
+            said.contains("limits leave 10.0 % of each device"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn short_space_is_said_in_bytes_and_has_no_time() {
+        let server = "far:7700".parse().expect("an address");
+        let refusal = Refusal {
+            server: &server,
+            short: ReserveShort {
+                what: Scarce::Space(base::StoreId([7; 16])),
+                wanted: 2048,
+                room: 1006,
+                from_secs: 0,
+            },
+            offers: &[],
+            known: Known {
+                limited_ppm: None,
+                unit_bytes: Some(65_536),
+            },
+            is_series: true,
+        };
+        let said = refusal.explain();
+        assert!(
+            said.contains("128.0 MiB (2048 allocation units) would be needed"),
+            "{said}"
+        );
+        assert!(
+            said.contains("62.9 MiB (1006 allocation units) are there"),
+            "{said}"
+        );
+        assert!(said.contains("adds up"), "{said}");
+        assert_eq!(refusal.json()["refused"]["from"], Value::Null);
     }
 }

@@ -26,9 +26,11 @@ impl FromStr for When {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!(
-                "{text:?} is no time; write it like now, +2h, +3d, 19:00 or 2026-05-01T19:00:00Z"
-            )
+            let what = match text.starts_with('-') {
+                true => "is in the past",
+                false => "is no time",
+            };
+            format!("{text:?} {what}; write it like now, +2h, +3d, 19:00 or 2026-05-01T19:00:00Z")
         };
         if text == "now" {
             return Ok(Self::Now);
@@ -115,6 +117,41 @@ pub(super) fn stretch(from: &When, to: &When, now: &Zoned) -> Result<(u64, u64),
     Ok((start, end))
 }
 
+/// A span in which a window is looked for. Between two times of a clock, the span that has begun
+/// counts if the window can still lie in it: at 20:53, `20:00..06:00` is tonight.
+///
+/// # Errors
+/// A time that cannot be, as text.
+pub(super) fn within(
+    from: &When,
+    to: &When,
+    duration_secs: u64,
+    now: &Zoned,
+) -> Result<(u64, u64), String> {
+    let next = stretch(from, to, now)?;
+    let (When::Clock(begun), When::Clock(_)) = (from, to) else {
+        return Ok(next);
+    };
+    let today = now.with().time(*begun).build().ok();
+    let last = today.and_then(|today| match &today > now {
+        true => today
+            .checked_sub(1.day())
+            .ok()?
+            .with()
+            .time(*begun)
+            .build()
+            .ok(),
+        false => Some(today),
+    });
+    let Some(last) = last else { return Ok(next) };
+    let end = to.end(&last)?;
+    let present = When::Now.start(now)?;
+    let fits = end
+        .checked_sub(present)
+        .is_some_and(|left| left > duration_secs);
+    Ok(if fits { (present, end) } else { next })
+}
+
 /// Whole seconds of a span, rounded up.
 pub(super) fn seconds(span: Span) -> u64 {
     span.0.as_secs() + u64::from(span.0.subsec_nanos() > 0)
@@ -123,6 +160,29 @@ pub(super) fn seconds(span: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_of_clock_times_that_has_begun_is_meant_while_it_suffices() {
+        let now: Zoned = "2026-05-01T20:53:00+02:00[+02:00]".parse().expect("a time");
+        let begin = now.timestamp().as_second().unsigned_abs();
+        let span = |text: &str, hours: u64| {
+            let Between(from, to) = text.parse().expect(text);
+            within(&from, &to, hours * 3600, &now).expect(text)
+        };
+        let (until_six, until_eight) = (begin + 547 * 60, begin + 1387 * 60);
+        assert_eq!(span("20:00..06:00", 1), (begin, until_six));
+        assert_eq!(
+            span("20:00..06:00", 10),
+            (until_eight, until_eight + 36_000)
+        );
+        assert_eq!(span("22:00..06:00", 1), (begin + 67 * 60, until_six));
+        assert_eq!(
+            span("22:00..21:00", 1).0,
+            begin + 67 * 60,
+            "seven minutes are too few"
+        );
+        assert_eq!(span("now..06:00", 1), (begin, until_six));
+    }
 
     #[test]
     fn times_are_read_as_people_write_them() {
