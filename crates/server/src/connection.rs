@@ -523,9 +523,7 @@ impl Receiver {
         if payload_bytes(&compound) != Some(frame.payload.len()) {
             return Err(Farewell::Protocol.into());
         }
-        let is_reserved = self.session.tickets.has_export(&self.core.storage);
-        let room = self.link.share.request_room(is_reserved);
-        let bytes_permits = room_for(&self.core, &self.link, room, bytes, batch).await?;
+        let bytes_permits = room_for(&self.core, (&self.link, &self.session), bytes, batch).await?;
         let settled = compound.settled.clone();
         let remembered = compound.is_change();
         let mut incoming = Incoming {
@@ -724,11 +722,12 @@ fn is_for_servers(request: &Request) -> bool {
 /// Room for the bytes of a request, of the connection and of its credential.
 async fn room_for(
     core: &Core,
-    link: &Link,
-    shared: Arc<Semaphore>,
+    (link, session): (&Link, &Session),
     bytes: usize,
     batch: &mut Vec<Turn>,
 ) -> Result<BytesPermits, End> {
+    let is_reserved = session.tickets.has_export(&core.storage);
+    let shared = link.share.request_room(is_reserved);
     let own = take(core, link.request_bytes.clone(), bytes, batch).await?;
     let shared = take(core, shared, bytes, batch).await?;
     Ok((own, shared))

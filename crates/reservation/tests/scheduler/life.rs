@@ -2,10 +2,8 @@
 
 use crate::world::{Client, Device, MILLI, QUANTUM, SECOND, World, shape, terms, work};
 use base::Time;
-use reservation::scheduler::{
-    Rejection, Right, Scheduler, Source, TicketKey, TicketTerms, UserKey,
-};
-use std::time::{Duration, Instant};
+use reservation::scheduler::{Rejection, Right, Source, TicketKey, TicketTerms, UserKey};
+use std::time::Duration;
 
 fn flood(first: u64) -> impl Iterator<Item = Client> {
     (first..first + 30).map(|user| Client::user(user, 8, (QUANTUM / 2, QUANTUM)))
@@ -295,35 +293,4 @@ fn a_childs_end_is_its_childrens_and_its_share_goes_back() {
     let now = world.now();
     world.scheduler.close_ticket(now, TicketKey(0)).unwrap();
     assert!(is_over(&mut world, 1));
-}
-
-/// What it takes to close one ticket after another, each split from the first.
-#[expect(clippy::disallowed_methods, reason = "what is measured is real time")]
-fn closing(children: u64) -> Duration {
-    let mut scheduler = Scheduler::<()>::new(Time::from_secs(1), &shape(50_000, 50_000));
-    let now = Time::from_secs(1);
-    let whole = terms(0, 400_000);
-    assert!(scheduler.open_ticket(now, TicketKey(0), &whole).is_ok());
-    let child = TicketTerms {
-        parent: Some(TicketKey(0)),
-        ..terms(0, 0)
-    };
-    for key in 1..=children {
-        let opened = scheduler.open_ticket(now, TicketKey(key), &child);
-        assert!(opened.is_ok());
-    }
-    let begin = Instant::now();
-    for key in 1..=children {
-        assert!(scheduler.close_ticket(now, TicketKey(key)).is_some());
-    }
-    let took = begin.elapsed();
-    assert_eq!(scheduler.room_ppm(TicketKey(0)), Some(400_000));
-    took
-}
-
-#[test]
-fn closing_a_ticket_looks_at_no_others_but_its_children() {
-    let least = |children| (0..7).map(|_| closing(children)).min().unwrap();
-    let (few, many) = (least(250), least(4000));
-    assert!(many < few * 64, "{few:?} for 250, {many:?} for 4000");
 }

@@ -56,8 +56,8 @@ impl Reign {
     /// Serves until nobody can ask any more. `told` hears of the first ledger that was read, or why
     /// it could not be.
     pub(crate) fn run(mut self, told: &std::sync::mpsc::Sender<Result<(), ManagerError>>) {
-        // Beside this thread one that keeps the seat: reading a large ledger takes longer than a seat
-        // is trusted.
+        // Beside this thread one that keeps the seat: reading a large ledger takes longer than a
+        // seat is trusted.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("manager-seat")
