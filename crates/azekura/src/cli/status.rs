@@ -179,6 +179,7 @@ fn store_json(server: &ServerSummary, store: &StoreSummary) -> Value {
         "allocation_unit_bytes": store.au_bytes,
         "allocation_units": store.au_count,
         "allocation_units_free": store.au_free,
+        "allocation_units_unreserved": store.au_open,
         "read_bytes_per_second": store.read_bytes_per_second,
         "write_bytes_per_second": store.write_bytes_per_second,
         "read_piece_bytes": store.read_piece_bytes,
@@ -247,11 +248,20 @@ fn page(
             .map(|store| store_row(&of.server, store))
             .collect()
     };
-    let rows: Vec<[String; 10]> = servers.iter().flat_map::<Vec<_>, _>(of_server).collect();
+    let rows: Vec<[String; 11]> = servers.iter().flat_map::<Vec<_>, _>(of_server).collect();
     let stores = || servers.iter().flat_map(|of| &of.stores);
     if !rows.is_empty() {
         let head = [
-            "STORE", "SPACE", "FREE", "READ", "WRITE", "TICKETS", "PROMISED", "WAITING", "STATE",
+            "STORE",
+            "SPACE",
+            "FREE",
+            "UNRESERVED",
+            "READ",
+            "WRITE",
+            "TICKETS",
+            "PROMISED",
+            "WAITING",
+            "STATE",
             "IDENTITY",
         ];
         page += "\n";
@@ -330,7 +340,7 @@ fn server_row(server: &ServerSummary) -> [String; 6] {
     ]
 }
 
-fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 10] {
+fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 11] {
     let state = match (&store.failure, store.is_degraded) {
         (Some(failure), _) => output::plain(failure),
         (None, true) => "slower than promised".to_owned(),
@@ -346,14 +356,15 @@ fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 10] {
     if store.is_missing() {
         let mut row = std::array::from_fn(|_| "-".to_owned());
         row[0] = name;
-        row[8] = state;
-        row[9] = store.store.to_string();
+        row[9] = state;
+        row[10] = store.store.to_string();
         return row;
     }
     [
         name,
         size(store.au_bytes.saturating_mul(store.au_count)),
         size(store.au_bytes.saturating_mul(store.au_free)),
+        size(store.au_bytes.saturating_mul(store.au_open)),
         Rate(store.read_bytes_per_second).to_string(),
         Rate(store.write_bytes_per_second).to_string(),
         store.tickets.to_string(),
