@@ -1,7 +1,7 @@
 //! Characters of texts that others have written.
 
-/// Whether a terminal shows a character otherwise than it stands in the text, or not at all: control
-/// characters, those that turn the direction round, and those without width.
+/// Whether a terminal shows a character otherwise than it stands in the text, or not at all:
+/// control characters, those that turn the direction round, and those without width.
 #[must_use]
 pub fn is_unseen(c: char) -> bool {
     let unseen = matches!(

@@ -242,40 +242,7 @@ fn page(
         page += "\n";
         page += &output::table(head, &rows);
     }
-    let of_server = |of: &Stores| {
-        of.stores
-            .iter()
-            .map(|store| store_row(&of.server, store))
-            .collect()
-    };
-    let rows: Vec<[String; 11]> = servers.iter().flat_map::<Vec<_>, _>(of_server).collect();
-    let stores = || servers.iter().flat_map(|of| &of.stores);
-    if !rows.is_empty() {
-        let head = [
-            "STORE",
-            "SPACE",
-            "FREE",
-            "UNRESERVED",
-            "READ",
-            "WRITE",
-            "TICKETS",
-            "PROMISED",
-            "WAITING",
-            "STATE",
-            "IDENTITY",
-        ];
-        page += "\n";
-        page += &output::table(head, &rows);
-        if stores().any(|store| store.is_quick) {
-            page += &format!("measured for a moment: {QUICK_HINT}\n");
-        }
-        if stores().any(StoreSummary::is_missing) {
-            page += &format!("missing: {MISSING_HINT}\n");
-        }
-        if stores().any(|store| store.is_older) {
-            page += &format!("an older state: {OLDER_HINT}\n");
-        }
-    }
+    page += &stores_table(servers);
     if !status.sessions.is_empty() {
         let head = [
             "CLIENT", "ADDRESS", "KIND", "OPEN", "LEASES", "READ", "WRITTEN", "IDLE",
@@ -294,6 +261,45 @@ fn page(
         page += &output::table(["WORK", "STATE", "DONE"], &rows);
     }
     page
+}
+
+/// All stores, and what is to be said of some.
+fn stores_table(servers: &[Stores]) -> String {
+    let of_server = |of: &Stores| {
+        of.stores
+            .iter()
+            .map(|store| store_row(&of.server, store))
+            .collect()
+    };
+    let rows: Vec<[String; 11]> = servers.iter().flat_map::<Vec<_>, _>(of_server).collect();
+    let stores = || servers.iter().flat_map(|of| &of.stores);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "STORE",
+        "SPACE",
+        "FREE",
+        "UNRESERVED",
+        "READ",
+        "WRITE",
+        "TICKETS",
+        "PROMISED",
+        "WAITING",
+        "STATE",
+        "IDENTITY",
+    ];
+    let mut table = format!("\n{}", output::table(head, &rows));
+    if stores().any(|store| store.is_quick) {
+        table += &format!("measured for a moment: {QUICK_HINT}\n");
+    }
+    if stores().any(StoreSummary::is_missing) {
+        table += &format!("missing: {MISSING_HINT}\n");
+    }
+    if stores().any(|store| store.is_older) {
+        table += &format!("an older state: {OLDER_HINT}\n");
+    }
+    table
 }
 
 fn managers_table(managers: &[ManagerSummary]) -> String {

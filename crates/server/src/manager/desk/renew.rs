@@ -2,8 +2,8 @@
 //!
 //! A mount holds a ticket for one window. When that ends, its reservation may have another window,
 //! or have been made longer. Whoever can show a ticket as it was issued gets the one that is issued
-//! now, for the same server: it is no more than whoever gave the ticket away has reserved. A part of
-//! a ticket was made by its holder, whom no manager knows, so it ends as its maker wanted it.
+//! now, for the same server: it is no more than whoever gave the ticket away has reserved. A part
+//! of a ticket was made by its holder, whom no manager knows, so it ends as its maker wanted it.
 
 use super::super::answers::failure;
 use super::super::book::{Rejected, failed};
