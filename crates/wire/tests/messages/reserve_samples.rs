@@ -92,7 +92,8 @@ fn requests() -> Vec<Sample> {
             ticket: vec![7; 3],
         },
     ];
-    names!(samples, ReserveRequest: Create List Show Extend Release Cancel Report Limits SetLimits Renew)
+    names!(samples, ReserveRequest: Create List Show Extend Release Cancel Report Limits SetLimits
+        Renew)
 }
 
 fn summary(state: ReserveState) -> ReservationSummary {
