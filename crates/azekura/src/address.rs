@@ -10,6 +10,7 @@
 //! other, except for a directory that is named like an address, and that can be written `./`.
 
 use base::Name;
+use base::limits::NAME_BYTES_MAX;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -145,6 +146,10 @@ impl FromStr for VolumeAddress {
         // The server judges the name; here only what would make another shape of address.
         if volume.is_empty() || volume.contains(['/', ':']) {
             return Err(wrong());
+        }
+        if volume.len() > NAME_BYTES_MAX {
+            let why = format!("a volume's name has at most {NAME_BYTES_MAX} bytes");
+            return Err(AddressError(why));
         }
         Ok(Self {
             server: server.parse()?,
@@ -358,6 +363,10 @@ mod tests {
             (volume.to_string().as_str(), volume.volume.as_str()),
             ("far:7700/lab", "lab")
         );
+        let long = |len| format!("far:7700/{}", "v".repeat(len)).parse::<VolumeAddress>();
+        assert!(long(255).is_ok());
+        let beyond = long(256).unwrap_err().to_string();
+        assert!(beyond.contains("at most 255 bytes"), "{beyond}");
         for bad in [
             "far:7700",
             "far:7700/",

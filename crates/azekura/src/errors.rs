@@ -210,6 +210,8 @@ codes! {
     MayNotReserve = "AZ0909", "ask an administrator: azekura reserve limits ADDR --allow UID";
     /// A ticket that is not good.
     BadTicket = "AZ0910", "`azekura reserve show ADDR/VOLUME NAME --json` prints what is good now";
+    /// A storage server is away, or does not do its part.
+    StorageAway = "AZ0911", "`azekura status ADDR` shows who is away; the others go on";
 
     /// A repository of images that cannot be used.
     DiskRepository = "AZ1001", "is the address right, and does the server run?";
@@ -518,6 +520,7 @@ impl From<CallError> for Failure {
             CallError::Refused(Refusal::JoinString) => Code::JoinStringUsed,
             CallError::Refused(_) | CallError::Protocol => Code::Protocol,
             CallError::Closed => Code::Unauthenticated,
+            CallError::TooLong => Code::Invalid,
             CallError::Failed(error) => return error.into(),
         };
         let failure = Self::new(code, error.to_string());
@@ -550,7 +553,7 @@ pub(crate) fn from_admin(server: impl fmt::Display, error: AdminError, message: 
         AdminError::NotFound => Code::NotFound,
         AdminError::Exists => Code::Exists,
         AdminError::Invalid => Code::Invalid,
-        AdminError::InUse => Code::InUse,
+        AdminError::InUse | AdminError::Reserved => Code::InUse,
         AdminError::Io => Code::ServerDisk,
         AdminError::Limit => Code::ServerLimit,
     };
@@ -560,6 +563,10 @@ pub(crate) fn from_admin(server: impl fmt::Display, error: AdminError, message: 
             "`azekura volume list {server}` shows what there is"
         )),
         AdminError::InUse => failure.hint(format!("`azekura status {server}` shows who uses it")),
+        AdminError::Reserved => failure.hint(format!(
+            "`azekura reserve list {server}/VOLUME` shows what, `azekura reserve cancel \
+             {server}/VOLUME NAME` gives it back"
+        )),
         _ => failure,
     }
 }
@@ -749,6 +756,8 @@ mod tests {
               hint: `azekura status far:7700` shows who uses it
               code: AZ0304 (docs/errors/AZ0304.md)"#]]
         .assert_eq(&refused.to_string());
+        let reserved = from_admin("far:7700", AdminError::Reserved, "run42 is");
+        assert!(reserved.hint_text().contains("reserve cancel far:7700/"));
         let unknown = ConnectError::Refused {
             name: "far:7700".to_owned(),
             reason: Farewell::Unauthenticated,

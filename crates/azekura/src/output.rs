@@ -67,7 +67,8 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> St
         .collect()
 }
 
-/// Text of others without control characters, which must not reach the terminal.
+/// Text of others without control characters, and those that turn a line round, which must not
+/// reach the terminal.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().flat_map(escape).collect()
 }
@@ -87,7 +88,7 @@ pub(crate) fn without_numbers(text: &str) -> String {
 }
 
 fn escape(c: char) -> Vec<char> {
-    if c.is_control() {
+    if base::is_unseen(c) {
         c.escape_default().collect()
     } else {
         vec![c]

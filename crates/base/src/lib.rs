@@ -26,6 +26,7 @@ mod ids;
 pub mod limits;
 mod name;
 mod principal;
+mod text;
 pub mod ticket;
 mod time;
 mod tree;
@@ -45,6 +46,7 @@ pub use ids::{
 };
 pub use name::{Name, NameError};
 pub use principal::Principal;
+pub use text::is_unseen;
 pub use time::Time;
 pub use tree::{
     Access, DirectoryEntry, DirectoryPage, Node, RenameMode, Renamed, Rights, XattrMode,

@@ -316,6 +316,9 @@ pub const RESERVE_RECORDS_MAX: usize = 1 << 20;
 /// Reservations of one user that are not over, those that were cancelled included: each may be one
 /// or two of the tickets that servers remember as revoked ([`REVOKED_TICKETS_MAX`]) until then.
 pub const RESERVE_HOLDER_LIVE_MAX: usize = 512;
+/// Windows of all reservations that are not over: a manager has each of them in its calendars, and
+/// whoever takes its place plans all of them anew.
+pub const RESERVE_WINDOWS_MAX: u64 = 1 << 23;
 /// Reservations of one user that a manager keeps: a part of [`RESERVE_RECORDS_MAX`].
 pub const RESERVE_HOLDER_RECORDS_MAX: usize = 1 << 14;
 /// Requests that wait for a manager. It takes as many at a time as one transaction holds.
@@ -707,6 +710,7 @@ const _: () = assert!(RESERVE_BATCH_MAX < META_OPERATIONS_MAX);
 const _: () = assert!(2 * RESERVE_HOLDER_LIVE_MAX < REVOKED_TICKETS_MAX);
 const _: () = assert!(RESERVE_HOLDER_LIVE_MAX < RESERVE_HOLDER_RECORDS_MAX);
 const _: () = assert!(RESERVE_HOLDER_RECORDS_MAX < RESERVE_RECORDS_MAX);
+const _: () = assert!(RESERVE_WINDOWS_MAX >= RESERVE_RECORDS_MAX as u64);
 const _: () = assert!(RESERVE_SPACE_COUNT_MAX as usize <= RESERVE_CONFIRMATIONS_MAX);
 const _: () = assert!(RESERVE_TIME_MAX.as_secs() < REQUEST_TIME_DEFAULT.as_secs());
 const _: () = assert!(2 * RESERVATION_CLAIMS_MAX < RESERVATION_PROBES_MAX);

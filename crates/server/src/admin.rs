@@ -393,8 +393,8 @@ fn check_unreserved(core: &Core, volume: VolumeId) -> Result<(), (AdminError, St
         return Ok(());
     }
     let shown = abridged(live.join(", "), ADMIN_TEXT_BYTES_MAX / 2);
-    let why = format!("reserved for it and not over: {shown}; `azekura reserve cancel` first");
-    Err((AdminError::InUse, why))
+    let why = format!("something is reserved for it and not over: {shown}");
+    Err((AdminError::Reserved, why))
 }
 
 fn delete_volume(core: &Core, name: &str, dry_run: bool) -> Outcome {

@@ -363,6 +363,15 @@ impl Core {
         Ok(reserved)
     }
 
+    /// Allocation units that whoever has no reservation can use at `now`, for what has no end:
+    /// they are free, and kept neither for reservations nor for records.
+    #[must_use]
+    pub fn open_aus(&self, now: Time) -> u64 {
+        let ever = Interval::new(moment(now), Moment::FOREVER);
+        let promised = ever.map_or(0, |interval| self.reservable(interval));
+        promised.min(self.usage().free)
+    }
+
     /// The most allocation units that a reservation for `interval` could have, with a record for
     /// each.
     pub(crate) fn reservable(&self, interval: Interval) -> u64 {

@@ -179,6 +179,7 @@ fn store_json(server: &ServerSummary, store: &StoreSummary) -> Value {
         "allocation_unit_bytes": store.au_bytes,
         "allocation_units": store.au_count,
         "allocation_units_free": store.au_free,
+        "allocation_units_unreserved": store.au_open,
         "read_bytes_per_second": store.read_bytes_per_second,
         "write_bytes_per_second": store.write_bytes_per_second,
         "read_piece_bytes": store.read_piece_bytes,
@@ -241,31 +242,7 @@ fn page(
         page += "\n";
         page += &output::table(head, &rows);
     }
-    let of_server = |of: &Stores| {
-        of.stores
-            .iter()
-            .map(|store| store_row(&of.server, store))
-            .collect()
-    };
-    let rows: Vec<[String; 10]> = servers.iter().flat_map::<Vec<_>, _>(of_server).collect();
-    let stores = || servers.iter().flat_map(|of| &of.stores);
-    if !rows.is_empty() {
-        let head = [
-            "STORE", "SPACE", "FREE", "READ", "WRITE", "TICKETS", "PROMISED", "WAITING", "STATE",
-            "IDENTITY",
-        ];
-        page += "\n";
-        page += &output::table(head, &rows);
-        if stores().any(|store| store.is_quick) {
-            page += &format!("measured for a moment: {QUICK_HINT}\n");
-        }
-        if stores().any(StoreSummary::is_missing) {
-            page += &format!("missing: {MISSING_HINT}\n");
-        }
-        if stores().any(|store| store.is_older) {
-            page += &format!("an older state: {OLDER_HINT}\n");
-        }
-    }
+    page += &stores_table(servers);
     if !status.sessions.is_empty() {
         let head = [
             "CLIENT", "ADDRESS", "KIND", "OPEN", "LEASES", "READ", "WRITTEN", "IDLE",
@@ -284,6 +261,45 @@ fn page(
         page += &output::table(["WORK", "STATE", "DONE"], &rows);
     }
     page
+}
+
+/// All stores, and what is to be said of some.
+fn stores_table(servers: &[Stores]) -> String {
+    let of_server = |of: &Stores| {
+        of.stores
+            .iter()
+            .map(|store| store_row(&of.server, store))
+            .collect()
+    };
+    let rows: Vec<[String; 11]> = servers.iter().flat_map::<Vec<_>, _>(of_server).collect();
+    let stores = || servers.iter().flat_map(|of| &of.stores);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "STORE",
+        "SPACE",
+        "FREE",
+        "UNRESERVED",
+        "READ",
+        "WRITE",
+        "TICKETS",
+        "PROMISED",
+        "WAITING",
+        "STATE",
+        "IDENTITY",
+    ];
+    let mut table = format!("\n{}", output::table(head, &rows));
+    if stores().any(|store| store.is_quick) {
+        table += &format!("measured for a moment: {QUICK_HINT}\n");
+    }
+    if stores().any(StoreSummary::is_missing) {
+        table += &format!("missing: {MISSING_HINT}\n");
+    }
+    if stores().any(|store| store.is_older) {
+        table += &format!("an older state: {OLDER_HINT}\n");
+    }
+    table
 }
 
 fn managers_table(managers: &[ManagerSummary]) -> String {
@@ -330,7 +346,7 @@ fn server_row(server: &ServerSummary) -> [String; 6] {
     ]
 }
 
-fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 10] {
+fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 11] {
     let state = match (&store.failure, store.is_degraded) {
         (Some(failure), _) => output::plain(failure),
         (None, true) => "slower than promised".to_owned(),
@@ -346,14 +362,15 @@ fn store_row(server: &ServerSummary, store: &StoreSummary) -> [String; 10] {
     if store.is_missing() {
         let mut row = std::array::from_fn(|_| "-".to_owned());
         row[0] = name;
-        row[8] = state;
-        row[9] = store.store.to_string();
+        row[9] = state;
+        row[10] = store.store.to_string();
         return row;
     }
     [
         name,
         size(store.au_bytes.saturating_mul(store.au_count)),
         size(store.au_bytes.saturating_mul(store.au_free)),
+        size(store.au_bytes.saturating_mul(store.au_open)),
         Rate(store.read_bytes_per_second).to_string(),
         Rate(store.write_bytes_per_second).to_string(),
         store.tickets.to_string(),

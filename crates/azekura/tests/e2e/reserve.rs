@@ -413,6 +413,105 @@ fn a_list_says_where_reservations_are_and_the_hint_where_one_is() {
 }
 
 #[test]
+fn a_volume_of_which_something_is_reserved_is_not_deleted() {
+    let scene = Scene::new();
+    let volume = format!("{}/volume1", scene.address);
+    let azekura = |arguments: &[&str]| run(scene.command().args(arguments));
+    azekura(&["volume", "create", &volume]).ok();
+    let asked = ["--write", "1MB/s", "--for", "10m", "--name", "run42"];
+    azekura(&[&["reserve", "create", &volume][..], &asked].concat()).ok();
+    // A name with the word in it is no volume that is not there.
+    fails(&azekura(&["reserve", "show", &volume, "volume2"]), "AZ0902");
+    let refused = azekura(&["volume", "delete", &volume]);
+    fails(&refused, "AZ0304");
+    let words = &refused.stderr;
+    assert!(
+        words.contains("run42") && words.contains("reserve cancel"),
+        "{words}"
+    );
+    azekura(&["reserve", "cancel", &volume, "run42"]).ok();
+    azekura(&["volume", "delete", &volume]).ok();
+}
+
+#[test]
+fn who_may_not_reserve_any_more_extends_nothing() {
+    let scene = Scene::new();
+    let join = ["join", "create", &scene.address, "--kind", "user:1000"];
+    let join = run(scene.command().args(join)).ok();
+    scene.user(&["login", &scene.address, join.trim()]).ok();
+    scene.reserve(&["limits", "--allow", "1000"]).ok();
+    let at = ["reserve", "create", &scene.address];
+    let what = ["--write", "1MB/s", "--for", "5m", "--name", "own"];
+    scene.user(&[&at[..], &what].concat()).ok();
+    scene.reserve(&["limits", "--deny", "1000"]).ok();
+    let extend = ["reserve", "extend", &scene.address, "own", "--until", "+1h"];
+    fails(&scene.user(&extend), "AZ0909");
+    // What was promised is kept, and given back by whoever has it.
+    let cancel = ["reserve", "cancel", &scene.address, "own"];
+    scene.user(&cancel).ok();
+}
+
+#[test]
+fn names_that_cannot_be_read_are_refused() {
+    let scene = Scene::new();
+    for name in ["  ", "run\u{202e}42", "run\u{200b}", "a\tb", "a/b"] {
+        let asked = ["create", "--write", "1MB/s", "--for", "5m", "--name", name];
+        fails(&scene.reserve(&asked), "AZ0903");
+    }
+}
+
+#[test]
+fn status_says_how_much_is_left_for_who_has_no_reservation() {
+    let scene = Scene::new();
+    let left = || {
+        let status = run(scene.command().args(["status", &scene.address, "--json"]));
+        let store = json(status)["stores"][0].clone();
+        let units = |key: &str| store[key].as_u64().unwrap();
+        let unit = units("allocation_unit_bytes");
+        let free = units("allocation_units_free") * unit;
+        (free, units("allocation_units_unreserved") * unit)
+    };
+    let (free, before) = left();
+    assert!(before <= free && before > 40_000_000, "{before} of {free}");
+    scene
+        .reserve(&["create", "--space", "30MB", "--for", "10m"])
+        .ok();
+    let (free, after) = left();
+    assert!(free > 50_000_000, "nothing was written: {free}");
+    assert!(after <= before - 30_000_000, "{after} of {before}");
+    let page = run(scene.command().args(["status", &scene.address])).ok();
+    assert!(page.contains("UNRESERVED"), "{page}");
+}
+
+#[test]
+fn what_is_too_long_is_refused_at_once_with_its_bound() {
+    let scene = Scene::new();
+    let begun = Instant::now();
+    let long = "n".repeat(64);
+    let usage = |arguments: &[&str], bound: &str| {
+        let run = run(scene.command().args(arguments));
+        assert_eq!(run.status.code(), Some(2), "{run:#?}");
+        assert!(run.stderr.contains(bound), "{bound}: {}", run.stderr);
+    };
+    let lab = format!("{}/lab", scene.address);
+    let asked = [
+        "reserve", "create", &lab, "--write", "1MB/s", "--for", "5m", "--name", &long,
+    ];
+    usage(&asked, "at most 63 bytes");
+    usage(&["reserve", "show", &lab, &long], "at most 63 bytes");
+    let far = format!("{}/{}", scene.address, "v".repeat(256));
+    usage(&["volume", "create", &far], "at most 255 bytes");
+    usage(&["reserve", "list", &far], "at most 255 bytes");
+    usage(&["mount", &far, "mnt"], "at most 255 bytes");
+    let stores: Vec<String> = (0..65).map(|one| format!("{one:032x}")).collect();
+    let on = stores.iter().flat_map(|store| ["--on", store.as_str()]);
+    let asked = ["reserve", "create", &lab, "--read", "1MB/s", "--for", "5m"];
+    let asked: Vec<&str> = asked.into_iter().chain(on).collect();
+    usage(&asked, "at most 64 stores");
+    assert!(begun.elapsed() < Duration::from_secs(10), "nothing waits");
+}
+
+#[test]
 fn each_refusal_has_its_cause_and_its_remedy() {
     let scene = Scene::new();
     let says = |arguments: &[&str], code: &str, part: &str| {

@@ -2,7 +2,7 @@
 //! or away.
 
 use crate::checks::json;
-use crate::common::{Scene, obstacle, text};
+use crate::common::{Run, Scene, obstacle, text};
 pub(crate) use crate::launched::{Launched as Disks, join_string, servers, until};
 use serde_json::Value;
 use std::fs;
@@ -414,4 +414,91 @@ fn a_reservation_over_all_servers_is_used_and_paid_at_each() {
     place.scene.azekura(&cancel).ok();
     assert!(fs::read(far.join("raw")).unwrap() == whole);
     assert!(fs::read(far.join("more")).unwrap() == rest);
+}
+
+/// The store of a server, by its place in the status: its identity, and the bytes that whoever has
+/// no reservation can use.
+fn store_of(place: &Place, server: &Value) -> (String, u64) {
+    let status = ["status", place.scene.address(), "--json"];
+    let status = json(place.scene.azekura(&status));
+    let stores = status["stores"].as_array().unwrap();
+    let store = stores.iter().find(|store| store["server"] == *server);
+    let store = store.unwrap();
+    let units = store["allocation_units_unreserved"].as_u64().unwrap();
+    let bytes = units * store["allocation_unit_bytes"].as_u64().unwrap();
+    (store["id"].as_str().unwrap().to_owned(), bytes)
+}
+
+/// Reserves space on one store for the volume.
+fn create(place: &Place, space: &str, store: &str, name: &str) -> Run {
+    let volume = format!("{}/q", place.scene.address());
+    let asked = [
+        "reserve", "create", &volume, "--space", space, "--for", "10m", "--on", store, "--name",
+        name,
+    ];
+    place.scene.azekura(&asked)
+}
+
+fn available(mount: &Path) -> (u64, u64) {
+    let stat = rustix::fs::statvfs(mount).unwrap();
+    (stat.f_bfree * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+}
+
+#[test]
+fn what_is_reserved_is_not_available_to_others_and_a_server_that_is_away_is_named() {
+    let Some(mut place) = Place::new() else {
+        return;
+    };
+    let mount = place.mount("near", &["--timeout", "60s"]);
+    let volume = format!("{}/q", place.scene.address());
+    let address = place.scene.address().to_owned();
+    let far = servers(&place.scene)
+        .into_iter()
+        .find(|server| {
+            server["addresses"]
+                .to_string()
+                .contains(&place.disks[0].address)
+        })
+        .unwrap()["id"]
+        .clone();
+    let (store, _) = store_of(&place, &far);
+    let (free, before) = available(&mount);
+    assert!(before <= free && before > 0, "{before} of {free}");
+    create(&place, "60MB", &store, "first").ok();
+    until("it is known that it is not available", || {
+        available(&mount).1 + 60_000_000 <= before
+    });
+    let (free, _) = available(&mount);
+    assert!(free > before - 30_000_000, "it is free, though: {free}");
+    // Just killed: nobody knows yet.
+    place.disks[0].kill();
+    let begun = std::time::Instant::now();
+    let refused = create(&place, "20MB", &store, "second");
+    assert!(
+        begun.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(refused.stderr.contains("code: AZ0911"), "{refused:#?}");
+    assert!(refused.stderr.contains("storage server"), "{refused:#?}");
+    assert!(refused.stderr.contains("azekura status"), "{refused:#?}");
+    // What is cancelled is gone, and what the server holds follows.
+    let cancelled = place
+        .scene
+        .azekura(&["reserve", "cancel", &volume, "first", "--discard"]);
+    assert!(
+        cancelled.stderr.contains("given back when it is there"),
+        "{cancelled:#?}"
+    );
+    cancelled.ok();
+    let list = json(
+        place
+            .scene
+            .azekura(&["reserve", "list", &address, "--json"]),
+    );
+    assert_eq!(list["reservations"].as_array().unwrap().len(), 0, "{list}");
+    place.disks[0].start("");
+    until("it is given back", || {
+        store_of(&place, &far).1 > 0 && available(&mount).1 + 1_000_000 > before
+    });
 }

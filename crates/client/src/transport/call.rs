@@ -25,6 +25,9 @@ pub enum CallError {
     /// A step failed.
     #[error("{0}")]
     Failed(#[from] FsError),
+    /// A text or a list of the request is beyond its bound. It was not sent.
+    #[error("a text or a list of the request is longer than servers take")]
+    TooLong,
 }
 
 impl CallError {
@@ -38,6 +41,7 @@ impl CallError {
             Self::Refused(Refusal::Cancelled) => FsError::Cancelled,
             Self::Refused(Refusal::NoSession) => FsError::Stale,
             Self::Refused(Refusal::Overloaded) => FsError::WouldBlock,
+            Self::TooLong => FsError::Invalid,
             Self::Refused(_) | Self::Protocol | Self::Closed => FsError::Io,
         }
     }

@@ -63,7 +63,7 @@ fn may_have_run(error: CallError) -> bool {
     match error {
         CallError::Refused(refusal) => refusal == Refusal::Cancelled,
         CallError::TimedOut | CallError::Protocol => true,
-        CallError::Closed | CallError::Failed(_) => false,
+        CallError::Closed | CallError::Failed(_) | CallError::TooLong => false,
     }
 }
 

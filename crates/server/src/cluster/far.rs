@@ -7,6 +7,8 @@ use base::{ServerId, StoreId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use store::device::Capability;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use wire::message::{DeviceSummary, ServerSummary, StoreSummary};
 
 /// A store, wherever it is, as a volume or a plan needs to know it.
@@ -19,6 +21,8 @@ pub(crate) struct StoreDevice {
     pub(crate) au_bytes: u64,
     pub(crate) au_count: u64,
     pub(crate) au_free: u64,
+    /// Those of them that whoever has no reservation can use.
+    pub(crate) au_open: u64,
     /// Whether all objects live until somebody removes them.
     pub(crate) keeps_objects: bool,
     /// Whether it can be used now: its server is there, and it takes changes.
@@ -47,6 +51,8 @@ struct State {
 pub(super) struct Far {
     pub(super) server: ServerId,
     began: Instant,
+    /// It was there, and is away.
+    gone: Notify,
     state: Mutex<State>,
 }
 
@@ -55,6 +61,7 @@ impl Far {
         Self {
             server: member.server,
             began: Instant::now(),
+            gone: Notify::new(),
             state: Mutex::new(State {
                 member: member.clone(),
                 heard: None,
@@ -70,6 +77,11 @@ impl Far {
 
     pub(super) fn know(&self, member: Member) {
         self.lock().member = member;
+    }
+
+    /// As it was called when it joined.
+    pub(super) fn label(&self) -> String {
+        self.lock().member.label.clone()
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {
@@ -127,7 +139,16 @@ impl Far {
 
     /// It was looked at, and did not answer; says whether it was there.
     pub(super) fn on_missed(&self) -> bool {
-        std::mem::take(&mut self.lock().is_here)
+        let was_here = std::mem::take(&mut self.lock().is_here);
+        if was_here {
+            self.gone.notify_waiters();
+        }
+        was_here
+    }
+
+    /// Tells when it is away that is there now: whoever waits for its answer waits in vain.
+    pub(super) fn when_gone(&self) -> Notified<'_> {
+        self.gone.notified()
     }
 
     pub(super) fn stores(&self) -> Vec<StoreSummary> {
@@ -151,6 +172,7 @@ impl Far {
                 au_bytes: summary.au_bytes,
                 au_count: summary.au_count,
                 au_free: summary.au_free,
+                au_open: summary.au_open,
                 keeps_objects: seen.keeps_objects,
                 is_here,
                 is_well: is_here && !summary.is_degraded,

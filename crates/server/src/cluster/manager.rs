@@ -37,6 +37,43 @@ impl Cluster {
         far
     }
 
+    /// What a store did not do.
+    fn trouble(&self, store: StoreId, error: ActError) -> Trouble {
+        match error {
+            ActError::There(
+                _,
+                ObjectError::NoRoom {
+                    wanted,
+                    room,
+                    offer_secs,
+                },
+            ) => Trouble::Short {
+                store,
+                wanted,
+                room,
+                offer: offer_secs.and_then(|(start, end)| {
+                    Interval::new(Moment::from_secs(start), Moment::from_secs(end)).ok()
+                }),
+            },
+            ActError::Away(error @ (AwayError::Away(_) | AwayError::Unknown(_))) => Trouble::Away {
+                store,
+                why: self.why(&error),
+            },
+            ActError::Away(error @ AwayError::Failed(..)) => Trouble::Silent(self.why(&error)),
+            other => Trouble::Failed(other.to_string()),
+        }
+    }
+
+    /// Why a server has not answered, with the name by which people know it.
+    fn why(&self, error: &AwayError) -> String {
+        let (AwayError::Unknown(server) | AwayError::Away(server) | AwayError::Failed(server, _)) =
+            error;
+        match self.find(*server).map(|far| far.label()) {
+            Ok(label) if !label.is_empty() => format!("{error} ({label})"),
+            _ => error.to_string(),
+        }
+    }
+
     fn is_own(&self, server: ServerId) -> bool {
         server == self.own.server()
     }
@@ -91,7 +128,7 @@ impl StorageServers for Cluster {
             records: trial.records,
         };
         let done = self.step((server, store), step);
-        done.map(drop).map_err(|error| trouble(store, error))
+        done.map(drop).map_err(|error| self.trouble(store, error))
     }
 
     fn confirm(
@@ -110,7 +147,7 @@ impl StorageServers for Cluster {
             records: request.records,
         };
         let done = self.step((server, store), step);
-        done.map(drop).map_err(|error| trouble(store, error))
+        done.map(drop).map_err(|error| self.trouble(store, error))
     }
 
     fn extend(
@@ -125,7 +162,7 @@ impl StorageServers for Cluster {
         let end_secs = end.as_secs();
         let step = ObjectStep::ExtendSpace { ticket, end_secs };
         let done = self.step((server, store), step);
-        done.map(drop).map_err(|error| trouble(store, error))
+        done.map(drop).map_err(|error| self.trouble(store, error))
     }
 
     fn release(
@@ -141,7 +178,7 @@ impl StorageServers for Cluster {
             Err(ActError::There(_, ObjectError::UnknownStore | ObjectError::NotHeld)) => Ok(()),
             // So did a server that never came to anything.
             Err(ActError::Away(AwayError::Unknown(_))) => Ok(()),
-            done => done.map(drop).map_err(|error| trouble(store, error)),
+            done => done.map(drop).map_err(|error| self.trouble(store, error)),
         }
     }
 
@@ -159,7 +196,7 @@ impl StorageServers for Cluster {
         match self.step((server, store), ObjectStep::SpaceUsed { ticket }) {
             Ok(ObjectStepReply::Space { held }) => Ok(held),
             Ok(_) => Err(Trouble::Failed("the answer makes no sense".to_owned())),
-            Err(error) => Err(trouble(store, error)),
+            Err(error) => Err(self.trouble(store, error)),
         }
     }
 
@@ -167,7 +204,7 @@ impl StorageServers for Cluster {
         if self.is_own(server) {
             return StorageServers::revoke(&*self.own, server, tickets);
         }
-        let failed = |error: AwayError| Trouble::Failed(error.to_string());
+        let failed = |error: AwayError| Trouble::Silent(self.why(&error));
         let Some(far) = self.joined(server) else {
             return Ok(());
         };
@@ -189,7 +226,7 @@ impl StorageServers for Cluster {
         if self.is_own(server) {
             return StorageServers::seconds(&*self.own, (server, store), ticket, from_second);
         }
-        let failed = |error: AwayError| Trouble::Failed(error.to_string());
+        let failed = |error: AwayError| Trouble::Silent(self.why(&error));
         let Some(far) = self.joined(server) else {
             return Ok(None);
         };
@@ -227,30 +264,5 @@ fn second(second: RecordSecond) -> TicketSecond {
             Shortfall::SlowDevice => Cause::SlowDevice,
             Shortfall::Degraded => Cause::Degraded,
         }),
-    }
-}
-
-fn trouble(store: StoreId, error: ActError) -> Trouble {
-    match error {
-        ActError::There(
-            _,
-            ObjectError::NoRoom {
-                wanted,
-                room,
-                offer_secs,
-            },
-        ) => Trouble::Short {
-            store,
-            wanted,
-            room,
-            offer: offer_secs.and_then(|(start, end)| {
-                Interval::new(Moment::from_secs(start), Moment::from_secs(end)).ok()
-            }),
-        },
-        ActError::Away(error @ (AwayError::Away(_) | AwayError::Unknown(_))) => Trouble::Away {
-            store,
-            why: error.to_string(),
-        },
-        other => Trouble::Failed(other.to_string()),
     }
 }

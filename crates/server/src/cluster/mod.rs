@@ -195,11 +195,18 @@ impl Cluster {
     /// Asks a server that is not known to be away.
     async fn ask(&self, far: &Far, request: ObjectRequest) -> Result<ObjectReply, AwayError> {
         let server = far.server;
+        // In this order: it is not missed if it is away in between.
+        let gone = far.when_gone();
         if !far.is_here() {
             return Err(AwayError::Away(server));
         }
         let time_max = base::limits::SERVER_ANSWER_TIME_MAX;
-        self.ask_anyway(far, request, time_max).await
+        let asked = self.ask_anyway(far, request, time_max);
+        tokio::select! {
+            biased;
+            answer = asked => answer,
+            () = gone => Err(AwayError::Failed(server, "it is away since".to_owned())),
+        }
     }
 
     async fn ask_anyway(

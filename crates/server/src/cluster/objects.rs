@@ -51,6 +51,7 @@ impl Cluster {
             au_bytes: device.au_bytes,
             au_count: device.au_count,
             au_free: device.au_free,
+            au_open: device.au_open,
             is_here: true,
             is_well: !device.is_degraded && device.failure.is_none(),
         });

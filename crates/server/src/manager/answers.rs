@@ -31,7 +31,18 @@ pub(super) fn rejected(trouble: Trouble) -> Rejected {
              windows of some are over",
         ),
         Trouble::Left(trouble) => rejected(*trouble),
-        Trouble::Away { why, .. } | Trouble::Failed(why) => failed(ReserveError::Storage, why),
+        Trouble::Away { why, .. } | Trouble::Silent(why) => failed(ReserveError::Away, why),
+        Trouble::Failed(why) => failed(ReserveError::Storage, why),
+    }
+}
+
+/// What becomes of a question whose errand is under way for good, whatever has kept it.
+pub(super) fn later(trouble: Trouble) -> Result<ReserveReply, Rejected> {
+    match rejected(trouble) {
+        Rejected::Failed(ReserveError::Away, why) => Ok(ReserveReply::Later {
+            message: crate::admin::cut(why, base::limits::ADMIN_TEXT_BYTES_MAX),
+        }),
+        other => Err(other),
     }
 }
 

@@ -54,7 +54,8 @@ pub(crate) fn check(wish: &Wish, now: Moment) -> Result<(), Rejected> {
     let rules = [
         (
             is_name(&wish.name),
-            "a name has 1 to 63 bytes, no slash and no control characters, and is no identity",
+            "a name has 1 to 63 bytes, not spaces alone, no slash, no control characters and none \
+             that cannot be seen or turn the text round, and is no identity",
         ),
         (
             terms.read_bytes_per_second > 0
@@ -157,7 +158,8 @@ fn length_and_end(window: ReserveWindow) -> Result<(u64, u64), Rejected> {
 
 fn is_name(name: &str) -> bool {
     (1..=RESERVE_NAME_BYTES_MAX).contains(&name.len())
-        && !name.chars().any(|c| c.is_control() || c == '/')
+        && !name.trim().is_empty()
+        && !name.chars().any(|c| base::is_unseen(c) || c == '/')
         && identity_in(name).is_none()
 }
 

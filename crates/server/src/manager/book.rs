@@ -12,7 +12,7 @@ use super::plan::{Ask, Instead, Lack, PlanDevice, Planner, Short, Width};
 use super::record::{Delivered, GUARD_SECONDS, Row, RowState, digest};
 use base::limits::{
     RESERVE_CONFIRMATIONS_MAX, RESERVE_HOLDER_LIVE_MAX, RESERVE_HOLDER_RECORDS_MAX,
-    RESERVE_KEPT_TIME, RESERVE_RECORDS_MAX,
+    RESERVE_KEPT_TIME, RESERVE_RECORDS_MAX, RESERVE_WINDOWS_MAX,
 };
 use base::{StoreId, TicketId, VolumeId};
 use reservation::scheduler::WHOLE_PPM;
@@ -69,6 +69,10 @@ pub(crate) struct Book {
     holders: BTreeMap<(u32, TicketId), Moment>,
     /// When something has to be done about a row because of the time.
     due: BTreeSet<(Moment, TicketId)>,
+    /// How many windows are planned, and until when each row counts with its own.
+    windows: u64,
+    windows_max: u64,
+    counted: BTreeSet<(Moment, TicketId)>,
 }
 
 impl PartialEq for Book {
@@ -97,6 +101,9 @@ impl Book {
             names: BTreeMap::new(),
             holders: BTreeMap::new(),
             due: BTreeSet::new(),
+            windows: 0,
+            windows_max: RESERVE_WINDOWS_MAX,
+            counted: BTreeSet::new(),
         }
     }
 
@@ -205,6 +212,37 @@ impl Book {
         for id in ended.collect::<Vec<_>>() {
             self.forget_if_over(id);
         }
+        while let Some((until, id)) = self.counted.first().copied()
+            && until <= now
+        {
+            self.counted.remove(&(until, id));
+            self.windows -= windows(&self.rows[&id]);
+        }
+    }
+
+    /// How many windows all rows have that are not over.
+    #[cfg(test)]
+    pub(crate) fn windows(&self) -> u64 {
+        self.windows
+    }
+
+    /// Sets another bound than [`RESERVE_WINDOWS_MAX`].
+    #[cfg(test)]
+    pub(crate) fn set_windows_max(&mut self, most: u64) {
+        self.windows_max = most;
+    }
+
+    /// Whether so many more windows can be planned: whoever reads the ledger plans them all anew.
+    fn check_windows(&self, more: u64) -> Result<(), Rejected> {
+        if self.windows.saturating_add(more) <= self.windows_max {
+            return Ok(());
+        }
+        let why = format!(
+            "{} windows are planned, and all reservations together have at most {}: ask for fewer \
+             windows in the series",
+            self.windows, self.windows_max
+        );
+        Err(failed(ReserveError::Limit, why))
     }
 
     fn forget_if_over(&mut self, id: TicketId) {
@@ -334,6 +372,9 @@ impl Book {
         let before = self.rows.remove(&id);
         if let Some(before) = &before {
             self.due.remove(&(due(before), id));
+            if self.counted.remove(&(before.end(), id)) {
+                self.windows -= windows(before);
+            }
             self.holders.remove(&(before.holder, id));
             let name = (before.volume, before.name.clone());
             if let Some(ids) = self.names.get_mut(&name) {
@@ -344,11 +385,16 @@ impl Book {
             }
         }
         if let Some(row) = row {
-            if row.state != RowState::Gone {
+            // What is given back, whenever that can be done, has its name no more.
+            let is_named = matches!(row.state, RowState::Held | RowState::Pending);
+            if is_named && !row.name.is_empty() {
                 let name = (row.volume, row.name.clone());
                 self.names.entry(name).or_default().insert(id);
             }
             self.due.insert((due(&row), id));
+            if row.end() > self.now() && self.counted.insert((row.end(), id)) {
+                self.windows += windows(&row);
+            }
             let until = row.last_end().plus(GUARD_SECONDS);
             self.holders.insert((row.holder, id), until);
             self.rows.insert(id, row);
@@ -441,6 +487,7 @@ impl Book {
             let why = format!("there is a reservation {:?} already", wish.name);
             return Err(failed(ReserveError::Exists, why));
         }
+        self.check_windows(wish.terms.count.into())?;
         let planner = self.planner();
         let (ask, latest) = self.first_ask(wish, without)?;
         let found = match latest {
@@ -504,6 +551,15 @@ impl Book {
         self.turn(id, RowState::Held)
     }
 
+    /// Whatever is to be done about it, its name is another's to have.
+    pub(crate) fn unname(&mut self, id: TicketId) -> Option<Change> {
+        let row = Row {
+            name: String::new(),
+            ..self.row(id)?.clone()
+        };
+        Some(self.change(id, Some(row)))
+    }
+
     /// Strikes a row.
     pub(crate) fn remove(&mut self, id: TicketId) -> Option<Change> {
         self.rows.get(&id)?;
@@ -565,6 +621,7 @@ impl Book {
             return Err(failed(ReserveError::Over, "its window is over"));
         }
         ask::check_row(&longer).map_err(|why| failed(ReserveError::Invalid, why))?;
+        self.check_windows(windows(&longer).saturating_sub(windows(row)))?;
         let claims = longer.claims();
         if !claims.is_empty() {
             self.ledger.amend(id, &claims).map_err(short_of)?;
@@ -611,6 +668,14 @@ impl Book {
     pub(crate) fn due(&self, now: Moment) -> impl Iterator<Item = TicketId> {
         let due = self.due.iter().take_while(move |(at, _)| *at <= now);
         due.map(|(_, id)| *id)
+    }
+}
+
+/// How many windows of a row are planned.
+fn windows(row: &Row) -> u64 {
+    match row.state {
+        RowState::Gone => 0,
+        _ => row.count.into(),
     }
 }
 

@@ -98,6 +98,8 @@ pub(crate) struct Desk {
     again: HashMap<TicketId, Moment>,
     /// Rows that could not be cleared away, to be tried again.
     stuck: Vec<TicketId>,
+    /// Rows of which it was said that they wait for a server.
+    told: BTreeSet<TicketId>,
     /// What this round has changed.
     changes: Vec<Change>,
     answers: Vec<(Reply, ReserveReply)>,
@@ -145,6 +147,7 @@ impl Desk {
             out: 0,
             again: HashMap::new(),
             stuck,
+            told: BTreeSet::new(),
             changes: Vec::new(),
             answers: Vec::new(),
             after: Vec::new(),

@@ -119,7 +119,7 @@ fn find(core: &Core, name: &str) -> Result<(Place, Option<PathBuf>), Box<Reserve
         .find(|volume| volume.name == name);
     let Some(known) = known else {
         let why = format!("there is no volume {name:?}");
-        return Err(Box::new(failure(ReserveError::NotFound, why)));
+        return Err(Box::new(failure(ReserveError::NoVolume, why)));
     };
     Ok(match known.kind {
         VolumeKind::Export { path, .. } => (known.id.into(), Some(PathBuf::from(path))),

@@ -27,6 +27,8 @@ pub(crate) enum Trouble {
     },
     /// The server of a store is not there, and was not asked.
     Away { store: StoreId, why: String },
+    /// A server does not answer, or is away, in words; what was asked may have been done.
+    Silent(String),
     /// What was asked for in vain may be held in part, because that could not be given back.
     Left(Box<Self>),
     /// It remembers as many revoked tickets as it can.

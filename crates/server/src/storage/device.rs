@@ -55,6 +55,8 @@ pub struct DeviceInfo {
     pub au_count: u64,
     /// How many of them are nobody's now.
     pub au_free: u64,
+    /// How many of these whoever has no reservation can use now.
+    pub au_open: u64,
     /// How long objects live of which nothing is said.
     pub lifetimes: store::Lifetimes,
     /// Whether it was too slow for what is promised in the last seconds.
@@ -207,6 +209,7 @@ impl Device {
             au_bytes: self.au_bytes,
             au_count: self.au_count,
             au_free: status.usage.free,
+            au_open: status.open_aus,
             lifetimes: self.store.lifetimes(),
             is_degraded,
             failure: status.failure,

@@ -409,6 +409,7 @@ impl Storage {
                 au_bytes: info.au_bytes,
                 au_count: info.au_count,
                 au_free: info.au_free,
+                au_open: info.au_open,
                 read_bytes_per_second: promised(Direction::Read),
                 write_bytes_per_second: promised(Direction::Write),
                 read_piece_bytes: info.plan.read_piece_bytes,

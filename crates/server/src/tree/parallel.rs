@@ -321,14 +321,15 @@ impl Parallel {
         &self.runtime
     }
 
-    /// Space is that of the stores, inodes are those of the namespace.
+    /// Space is that of the stores, inodes are those of the namespace. What is available is what
+    /// somebody without a ticket can have now: of what is free, others may have reserved a part.
     pub(super) fn statfs(&self) -> FileSystemStat {
-        let (all, free) = targets::space(&self.names, &self.cluster);
+        let space = targets::space(&self.names, &self.cluster);
         FileSystemStat {
             block_size: BLOCK_BYTES as u32,
-            blocks: all / BLOCK_BYTES,
-            blocks_free: free / BLOCK_BYTES,
-            blocks_available: free / BLOCK_BYTES,
+            blocks: space.all / BLOCK_BYTES,
+            blocks_free: space.free / BLOCK_BYTES,
+            blocks_available: space.open / BLOCK_BYTES,
             ..self.names.statfs()
         }
     }

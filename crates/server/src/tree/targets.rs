@@ -69,8 +69,33 @@ pub(super) async fn spread(
     Ok(numbers)
 }
 
-/// Bytes of the stores of a volume, and those of them that are free and can be had now.
-pub(super) fn space(names: &Namespace, cluster: &Cluster) -> (u64, u64) {
+/// Space of the stores of a volume, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Space {
+    /// All of it.
+    pub(super) all: u64,
+    /// Free, in stores that can be used now.
+    pub(super) free: u64,
+    /// Of that, what whoever has no reservation can have.
+    pub(super) open: u64,
+}
+
+impl Space {
+    fn and(self, device: &StoreDevice) -> Self {
+        let here = |aus: u64| match device.is_here {
+            true => device.au_bytes * aus,
+            false => 0,
+        };
+        Self {
+            all: self.all + device.au_bytes * device.au_count,
+            free: self.free + here(device.au_free),
+            open: self.open + here(device.au_open),
+        }
+    }
+}
+
+/// How much space the stores of a volume have.
+pub(super) fn space(names: &Namespace, cluster: &Cluster) -> Space {
     let targets = names.targets();
     let of_volume = |device: &StoreDevice| {
         let (server, store) = (device.server, device.store);
@@ -78,14 +103,5 @@ pub(super) fn space(names: &Namespace, cluster: &Cluster) -> (u64, u64) {
         targets.values().any(|target| *target == own)
     };
     let devices = cluster.devices().into_iter().filter(of_volume);
-    devices.fold((0, 0), |(all, free), device| {
-        let own = match device.is_here {
-            true => device.au_free,
-            false => 0,
-        };
-        (
-            all + device.au_bytes * device.au_count,
-            free + device.au_bytes * own,
-        )
-    })
+    devices.fold(Space::default(), |space, device| space.and(&device))
 }

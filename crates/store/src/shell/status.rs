@@ -12,6 +12,8 @@ pub struct Status {
     pub failure: Option<String>,
     /// Where the space is.
     pub usage: Usage,
+    /// See [`crate::Core::open_aus`].
+    pub open_aus: u64,
     /// See [`crate::Core::is_one_superblock_lost`].
     pub is_one_superblock_lost: bool,
     /// Bytes of the log that would be replayed after a crash now.
@@ -62,6 +64,7 @@ impl Store {
         Status {
             failure: is_poisoned.then(|| state.failure.clone().unwrap_or_else(unknown)),
             usage: state.core.usage(),
+            open_aus: state.core.open_aus((self.shared.clock)()),
             is_one_superblock_lost: state.core.is_one_superblock_lost(),
             replay_bytes: state.core.replay_bytes(),
             is_checkpointing: state.core.has_frozen(),

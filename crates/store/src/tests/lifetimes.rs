@@ -219,6 +219,10 @@ fn what_can_be_reserved_is_admitted_and_hardly_more() {
     let rest = reserved.aus_for_an_hour;
     assert!(rest + 2 >= all / 2 && rest < all, "{rest} of {all}");
     assert!(reserved.aus_for_ever <= rest);
+    // Whoever has no reservation can use that much of what is free, and no more.
+    let free = store.usage().free;
+    assert!(all <= free && free > reserved.aus_for_ever, "{free}");
+    assert_eq!(store.open_aus(at(100)), reserved.aus_for_ever);
     assert!(store.reserve(at(100), request(hour, rest + 1)).is_err());
     store.reserve(at(100), request(hour, rest)).unwrap();
     assert_eq!(store.reserved(at(100)).unwrap().aus_for_an_hour, 0);

@@ -294,4 +294,6 @@ pub enum AdminError {
     Io,
     /// A bound of the server is reached.
     Limit,
+    /// Something is reserved for it.
+    Reserved,
 }

@@ -118,7 +118,7 @@ pub enum ReserveRequest {
         /// Only look whether it could be done.
         dry_run: bool,
     },
-    /// Gives everything back, with what was written. Answer: `Done`.
+    /// Gives everything back, with what was written. Answer: `Done` or `Later`.
     Cancel {
         /// Which.
         which: ReserveName,
@@ -379,12 +379,18 @@ pub enum ReserveReply {
         #[serde(deserialize_with = "crate::bounded::text::<ADMIN_TEXT_BYTES_MAX, _>")]
         message: String,
     },
+    /// It is done, but for what a storage server holds that is away: that follows by itself.
+    Later {
+        /// Which server is away, in the manager's words.
+        #[serde(deserialize_with = "crate::bounded::text::<ADMIN_TEXT_BYTES_MAX, _>")]
+        message: String,
+    },
 }
 
 /// Why a manager does not do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReserveError {
-    /// No such volume or reservation.
+    /// No such reservation.
     NotFound,
     /// The name is taken.
     Exists,
@@ -404,4 +410,8 @@ pub enum ReserveError {
     Limit,
     /// A storage server did not do its part.
     Storage,
+    /// A storage server is away, or does not answer.
+    Away,
+    /// No such volume.
+    NoVolume,
 }

@@ -151,7 +151,7 @@ fn what_is_said_of_objects_is_bounded_too() {
     let ticket = |count| decode::<Request>(&list(&[9, 1, 0], count, &[7])).is_ok();
     assert!(ticket(TICKET_BYTES_MAX) && !ticket(TICKET_BYTES_MAX + 1));
     let reads = |body: Vec<u8>| decode::<Reply>(&body).is_ok();
-    let stores = |count| reads(list(&[5, 1], count, &[0; 40]));
+    let stores = |count| reads(list(&[5, 1], count, &[0; 41]));
     assert!(stores(SERVER_STORES_MAX) && !stores(SERVER_STORES_MAX + 1));
     let seconds = |count| reads([list(&[5, 3], count, &[0; 5]), vec![0; 3]].concat());
     assert!(seconds(TICKET_RECORD_PAGE_MAX) && !seconds(TICKET_RECORD_PAGE_MAX + 1));

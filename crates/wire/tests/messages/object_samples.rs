@@ -214,6 +214,7 @@ pub(crate) fn store() -> StoreSummary {
         au_bytes: 1 << 20,
         au_count: 300,
         au_free: 200,
+        au_open: 150,
         read_bytes_per_second: 1 << 30,
         write_bytes_per_second: 1 << 31,
         read_piece_bytes: 1 << 18,

@@ -192,8 +192,11 @@ fn replies() -> Vec<Sample> {
             code: ReserveError::InUse,
             message: "no".into(),
         },
+        ReserveReply::Later {
+            message: "away".into(),
+        },
     ];
-    names!(samples, ReserveReply: Done Reserved Reservations Refused Report Limits Failed)
+    names!(samples, ReserveReply: Done Reserved Reservations Refused Report Limits Failed Later)
 }
 
 fn words() -> Vec<Sample> {
@@ -201,7 +204,7 @@ fn words() -> Vec<Sample> {
     all.extend(words!(ReserveOfferKind: Later Earlier Slower));
     all.extend(
         words!(ReserveError: NotFound Exists Invalid Forbidden Over InUse Unreservable
-        Unavailable Limit Storage),
+        Unavailable Limit Storage Away NoVolume),
     );
     all
 }

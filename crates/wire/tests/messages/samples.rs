@@ -754,7 +754,7 @@ pub(crate) fn words() -> Vec<Sample> {
         words!(LockKind: Flock Posix),
         words!(LockMode: Shared Exclusive Unlock),
         words!(ConnectionRole: Main Bulk Enrolment),
-        words!(AdminError: NotFound Exists Invalid InUse Io Limit),
+        words!(AdminError: NotFound Exists Invalid InUse Io Limit Reserved),
         words!(Refusal:
             Malformed Forbidden ForeignUser Cancelled NoSession Overloaded JoinString
             OutcomeUnknown

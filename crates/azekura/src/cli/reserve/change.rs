@@ -107,6 +107,10 @@ impl Cancel {
         let server = &self.which.place.server;
         match ask(config, server, &self.way, request)? {
             ReserveReply::Done => {}
+            ReserveReply::Later { message } => output::note(format_args!(
+                "{}; what is held there is given back when it is there again",
+                output::plain(&message)
+            )),
             _ => return Err(unexpected_reply(server)),
         }
         let done = if self.dry_run {

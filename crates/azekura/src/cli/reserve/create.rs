@@ -1,11 +1,12 @@
 //! `azekura reserve create`, and `when`, which only asks.
 
 use super::time::{Between, When as Time, seconds, stretch, within};
-use super::{Place, ask_for_one, shown};
+use super::{Place, ask_for_one, bounded_name, shown};
 use crate::config::{Config, Span};
 use crate::connect::WayArgs;
 use crate::errors::{Code, Failure, Result};
 use crate::output;
+use base::limits::RESERVE_SLICES_MAX;
 use base::{ByteSize, Rate, StoreId};
 use jiff::Zoned;
 use std::time::Duration;
@@ -15,6 +16,8 @@ use wire::message::{ReserveRequest, ReserveTerms, ReserveWindow};
 const LIFETIME_DEFAULT: Duration = Duration::from_secs(86_400);
 /// Rates below this, in bytes a second, are hardly meant: somebody has left out the unit.
 const RATE_ODD: u64 = 1000;
+/// What a command that cannot be meant ends with, as everywhere on the command line.
+const EXIT_USAGE: u8 = 2;
 /// How far `when` looks if nothing else is said.
 const LOOK_SECONDS: u64 = 30 * 86_400;
 
@@ -112,6 +115,11 @@ impl Wanted {
         window: ReserveWindow,
         dry_run: bool,
     ) -> Result<shown::Reserved> {
+        if self.stores.len() > RESERVE_SLICES_MAX {
+            let why = format!("at most {RESERVE_SLICES_MAX} stores carry a reservation");
+            let hint = format!("--on at most {RESERVE_SLICES_MAX} times");
+            return Err(invalid(why).hint(hint).exit(EXIT_USAGE));
+        }
         let mut request = [0; 16];
         getrandom(&mut request)?;
         let create = ReserveRequest::Create {
@@ -183,7 +191,7 @@ pub(in crate::cli) struct Create {
     #[arg(long, value_name = "EARLIEST..LATEST", requires = "duration")]
     within: Option<Between>,
     /// How it is called; made up if it is left out
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", value_parser = bounded_name)]
     name: String,
     /// Only ask whether it would be admitted
     #[arg(long)]

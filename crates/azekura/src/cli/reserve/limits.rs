@@ -1,11 +1,13 @@
 //! `azekura reserve limits`.
 
+use super::create::invalid;
 use super::known::{self, FLOOR_PPM, reservable_ppm};
 use super::{Place, ask, with_server};
 use crate::config::Config;
 use crate::connect::{WayArgs, unexpected_reply};
 use crate::errors::Result;
 use crate::output;
+use base::limits::RESERVE_USERS_MAX;
 use base::{Rate, StoreId};
 use client::transport::Transport;
 use nix::unistd::User;
@@ -61,6 +63,11 @@ impl Limits {
         };
         let before = answer(ReserveRequest::Limits)?;
         let wanted = self.changed(before.clone());
+        if wanted.users.len() > RESERVE_USERS_MAX {
+            let why = format!("at most {RESERVE_USERS_MAX} users may reserve");
+            let hint = "--deny takes the right from users who do not need it any more";
+            return Err(invalid(why).hint(hint));
+        }
         let limits = if wanted == before {
             before.clone()
         } else {

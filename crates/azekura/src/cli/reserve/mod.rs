@@ -26,6 +26,7 @@ use crate::address::{Address, AddressError, VolumeAddress};
 use crate::config::Config;
 use crate::connect::{GOODBYE_TIME_MAX, WayArgs, connect, principal, runtime, unexpected_reply};
 use crate::errors::{Code, Result};
+use base::limits::RESERVE_NAME_BYTES_MAX;
 use client::transport::{Transport, TransportOptions};
 use std::fmt;
 use std::str::FromStr;
@@ -102,8 +103,16 @@ pub(in crate::cli) struct Which {
     #[arg(value_name = "ADDR[/VOLUME]")]
     place: Place,
     /// Name or identity
-    #[arg(value_name = "RESERVATION")]
+    #[arg(value_name = "RESERVATION", value_parser = bounded_name)]
     name: String,
+}
+
+/// A name that can be asked about; whether one can be called so, the manager says.
+fn bounded_name(text: &str) -> Result<String, String> {
+    match text.len() > RESERVE_NAME_BYTES_MAX {
+        true => Err(format!("a name has at most {RESERVE_NAME_BYTES_MAX} bytes")),
+        false => Ok(text.to_owned()),
+    }
 }
 
 impl Which {

@@ -71,7 +71,7 @@ const REMEDIES: [(&str, &str); 21] = [
 /// The failure that a manager's answer is.
 pub(super) fn failure(error: ReserveError, message: String) -> Failure {
     let code = match error {
-        ReserveError::NotFound if message.contains("volume") => Code::NotFound,
+        ReserveError::NoVolume => Code::NotFound,
         ReserveError::NotFound => Code::NoReservation,
         ReserveError::Exists | ReserveError::Invalid => Code::ReserveInvalid,
         ReserveError::Forbidden => Code::MayNotReserve,
@@ -80,7 +80,7 @@ pub(super) fn failure(error: ReserveError, message: String) -> Failure {
         ReserveError::Unreservable => Code::Unreservable,
         ReserveError::Unavailable => Code::ManagerDown,
         ReserveError::Limit => Code::ServerLimit,
-        ReserveError::Storage => Code::LedgerFailed,
+        ReserveError::Storage | ReserveError::Away => Code::StorageAway,
     };
     match (error, hint(error, &message)) {
         (ReserveError::Forbidden, Some(hint)) if hint == ALLOWED => {
@@ -113,10 +113,12 @@ fn hint(error: ReserveError, message: &str) -> Option<&'static str> {
              time zone"
         }
         ReserveError::Over => "reserve the time that is still needed: azekura reserve create",
+        ReserveError::Limit if message.contains("windows are planned") => {
+            "a smaller --count; a further series begins where this one ends"
+        }
         ReserveError::Unreservable => return Some(unreservable(message)),
         ReserveError::Storage => {
-            "ask again; if it fails again, `azekura status ADDR` and the servers' logs say which \
-             storage server is away"
+            "ask again; if it fails again, `azekura status ADDR` and the servers' logs say more"
         }
         _ => return None,
     };
@@ -159,6 +161,24 @@ mod tests {
         );
         assert!(may_not.hint_text().contains("--allow") && may_not.message().contains("may not"));
         assert!(!hint(ReserveError::Over, "its window is over").is_empty());
-        assert!(!hint(ReserveError::Storage, "a store did not answer").contains("page"));
+        let storage = failure(ReserveError::Storage, "a store did not answer".to_owned());
+        assert!(storage.hint_text().contains("ask again") && storage.code() == Code::StorageAway);
+        let away = failure(ReserveError::Away, "storage server 1 is away".to_owned());
+        assert!(away.hint_text().contains("azekura status"), "{away}");
+        assert_eq!(away.code(), Code::StorageAway);
+        let many = failure(ReserveError::Limit, "windows are planned".to_owned());
+        assert!(many.hint_text().contains("--count"), "{many}");
+    }
+
+    #[test]
+    fn a_name_with_a_word_in_it_is_no_volume() {
+        let lost = "there is no reservation \"volume1\"".to_owned();
+        let lost = failure(ReserveError::NotFound, lost);
+        assert_eq!(lost.code(), Code::NoReservation);
+        let nowhere = failure(
+            ReserveError::NoVolume,
+            "there is no volume \"a\"".to_owned(),
+        );
+        assert_eq!(nowhere.code(), Code::NotFound);
     }
 }

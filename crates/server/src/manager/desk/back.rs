@@ -1,6 +1,6 @@
 //! What becomes of a question when its errand is back.
 
-use super::super::answers::{failure, rejected};
+use super::super::answers::{failure, later, rejected};
 use super::super::ask::Wish;
 use super::super::book::{Rejected, failed};
 use super::super::errands::{Errand, Outcome, Returned, Task};
@@ -43,11 +43,31 @@ impl Desk {
         match reply {
             Some(reply) => self.go_on(stepped, reply),
             // Nobody waits: what has changed has changed.
-            None => {
-                if let Err(Rejected::Failed(code, why)) = stepped {
-                    tracing::warn!(%id, ?code, why, "a reservation is not cleared away yet");
-                }
+            None => self.tell(id, stepped),
+        }
+    }
+
+    /// Says once that something about a reservation has to wait, and once that it is done.
+    fn tell(&mut self, id: TicketId, stepped: Stepped) {
+        let why = match stepped {
+            Err(Rejected::Failed(code, why)) => Some((code, why)),
+            Ok(Step::Answer(answer)) => match *answer {
+                ReserveReply::Later { message } => Some((ReserveError::Away, message)),
+                _ => None,
+            },
+            Ok(Step::Errand(_)) | Err(Rejected::Short { .. }) => return,
+        };
+        match why {
+            Some((code, why)) if self.told.insert(id) => {
+                tracing::warn!(%id, ?code, why, "a reservation is not cleared away yet");
             }
+            Some((code, why)) => {
+                tracing::debug!(%id, ?code, why, "a reservation is still not cleared away");
+            }
+            None if self.told.remove(&id) => {
+                tracing::info!(%id, "a reservation is cleared away that had to wait");
+            }
+            None => {}
         }
     }
 
@@ -152,8 +172,10 @@ impl Desk {
             }
             Task::Confirm { wish, without } => {
                 if let Trouble::Left(trouble) = trouble {
-                    // The row stays until everything was given back.
-                    self.stuck.push(id);
+                    // The row stays until everything was given back. Its name is free at once:
+                    // who asks again means the same.
+                    self.changes.extend(self.book.unname(id));
+                    self.put_off(id);
                     return Err(rejected(*trouble));
                 }
                 self.changes.extend(self.book.remove(id));
@@ -163,13 +185,28 @@ impl Desk {
                 })
             }
             Task::Leave { .. } => {
-                let again = self.book.now().plus(LEAVE_AGAIN_SECS);
-                self.again.insert(id, again);
-                self.stuck.push(id);
-                Err(rejected(trouble))
+                self.put_off(id);
+                later(trouble).map(Step::answer)
             }
+            Task::Revoke => Err(match rejected(trouble) {
+                Rejected::Failed(ReserveError::Away, why) => {
+                    let why = format!(
+                        "{why}: its rate is given back by another release once it is there; the \
+                         other servers believe its tickets no more"
+                    );
+                    failed(ReserveError::Away, why)
+                }
+                other => other,
+            }),
             _ => Err(rejected(trouble)),
         }
+    }
+
+    /// Something is given back again after some seconds.
+    fn put_off(&mut self, id: TicketId) {
+        let again = self.book.now().plus(LEAVE_AGAIN_SECS);
+        self.again.insert(id, again);
+        self.stuck.push(id);
     }
 
     /// A store lacks space: others may have it, and are asked `again`.

@@ -332,3 +332,65 @@ fn nobody_waits_for_a_server_that_is_another_one_now() {
     assert!(matches!(cluster.seconds(at, id(1), 0), Ok(None)));
     assert_eq!(cluster.release(at, id(1)), Ok(()));
 }
+
+#[test]
+fn what_is_cancelled_while_a_server_is_away_is_gone_and_follows_there() {
+    let world = World::new(2);
+    world.reserve(VOLUME, 600);
+    world.servers.set(|state| state.away.extend([server(2)]));
+    let done = world.cancel(true);
+    assert!(matches!(done, ReserveReply::Later { .. }), "{done:?}");
+    assert_eq!(world.state(), None);
+    assert_eq!(world.servers.holders(), [server(2)]);
+    // What is being given back has no name any more.
+    let mut asked = terms(1, NOW, NOW + 60);
+    asked.stores = vec![StoreId([1; 16])];
+    let again = ReserveRequest::Create {
+        request: [7; 16],
+        volume: String::new(),
+        name: "run1".to_owned(),
+        terms: asked,
+        dry_run: false,
+    };
+    let again = world.ask(VOLUME, again);
+    assert!(matches!(again, ReserveReply::Reserved { .. }), "{again:?}");
+    // Nor is its rate given back, which the server would still believe in.
+    world.servers.set(|state| {
+        state.away.clear();
+        state.silent.extend([server(1)]);
+    });
+    let release = ReserveRequest::Release {
+        which: which("run1"),
+        dry_run: false,
+    };
+    let released = world.ask(VOLUME, release);
+    fails(&released, ReserveError::Away);
+    assert!(format!("{released:?}").contains("by another release"));
+    assert_eq!(world.state(), Some(ReserveState::Active));
+    world.servers.set(|state| state.silent.clear());
+    await_that("all is given back", || {
+        world.servers.set(|state| state.now_secs += 1);
+        world.servers.holders().is_empty()
+    });
+}
+
+#[test]
+fn a_name_that_was_asked_for_in_vain_is_free_while_a_server_is_silent() {
+    let world = World::new(2);
+    world.servers.set(|state| state.silent.extend([server(2)]));
+    let asked = |number, store: u8| {
+        let mut asked = terms(0, NOW, NOW + 60);
+        asked.space_bytes = MIB;
+        asked.stores = vec![StoreId([store; 16])];
+        ReserveRequest::Create {
+            request: [number; 16],
+            volume: String::new(),
+            name: "run1".to_owned(),
+            terms: asked,
+            dry_run: false,
+        }
+    };
+    fails(&world.ask(VOLUME, asked(1, 2)), ReserveError::Away);
+    let made = world.ask(VOLUME, asked(2, 1));
+    assert!(matches!(made, ReserveReply::Reserved { .. }), "{made:?}");
+}

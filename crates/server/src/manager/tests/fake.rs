@@ -25,6 +25,8 @@ pub(super) struct State {
     pub(super) devices: Vec<PlanDevice>,
     /// Servers that do not answer.
     pub(super) away: BTreeSet<ServerId>,
+    /// Servers that have just been killed: nobody knows yet.
+    pub(super) silent: BTreeSet<ServerId>,
     /// Whether no store has space.
     pub(super) is_full: bool,
     /// Servers that give no longer space.
@@ -69,6 +71,9 @@ impl Fake {
     fn at(&self, (server, store): StoreAt) -> Result<std::sync::MutexGuard<'_, State>, Trouble> {
         let state = self.0.lock().unwrap();
         let why = "away".to_owned();
+        if state.silent.contains(&server) {
+            return Err(Trouble::Silent(why));
+        }
         match state.away.contains(&server) {
             true => Err(Trouble::Away { store, why }),
             false => Ok(state),

@@ -4,11 +4,11 @@ use super::super::ask::check;
 use super::super::book::{Book, Created, Rejected};
 use super::super::desk::{Asker, Place};
 use super::super::plan::Short;
-use super::super::record::{GUARD_SECONDS, digest};
+use super::super::record::{GUARD_SECONDS, RowState, digest};
 use super::super::{Resource, ask::Wish};
 use super::crashes::create;
 use super::fake::{Fake, ask, manager};
-use super::world::{MIB, VOLUME, device, id, terms, wish};
+use super::world::{MIB, Numbers, VOLUME, device, id, terms, wish};
 use base::StoreId;
 use base::limits::{
     RESERVE_CONFIRMATIONS_MAX, RESERVE_HOLDER_LIVE_MAX, RESERVE_HOLDER_RECORDS_MAX,
@@ -235,4 +235,75 @@ fn what_is_reserved_for_a_volume_lies_where_its_files_can() {
     };
     let stores: Vec<_> = summary.slices.iter().map(|slice| slice.store).collect();
     assert_eq!(stores, [store(3)]);
+}
+
+/// Windows of rows that are not over, counted anew.
+fn recounted(book: &Book) -> u64 {
+    let now = book.now();
+    let rows = book.rows_after(None);
+    let live = rows.filter(|(_, row)| row.state != RowState::Gone && row.end() > now);
+    live.map(|(_, row)| u64::from(row.count)).sum()
+}
+
+fn series(number: u64, start_secs: u64, count: u32) -> Wish {
+    let mut asked = terms(0, start_secs, start_secs + 5);
+    asked.write_bytes_per_second = 4096;
+    (asked.every_secs, asked.count) = match count {
+        1 => (0, 1),
+        _ => (60, count),
+    };
+    wish(number, asked)
+}
+
+#[test]
+fn windows_are_counted_as_they_come_and_go() {
+    let mut numbers = Numbers::new(42);
+    let mut book = book(1);
+    let (mut now, mut most) = (1000, 0);
+    for number in 0..600 {
+        let (other, count) = (id(numbers.below(number + 1)), numbers.below(40) as u32 + 1);
+        let start = now + numbers.below(500);
+        let change = match numbers.below(8) {
+            0..=2 => match book.create(id(number), &series(number, start, count), &[]) {
+                Ok(Created::New(change)) => Some(change),
+                _ => None,
+            },
+            3 => book.extend(other, Moment::from_secs(now + 4000)).ok(),
+            4 => book.release(other).ok(),
+            5 => book.leave(other, true),
+            6 => book.gone(other),
+            _ => book.remove(other),
+        };
+        assert_eq!(book.windows(), recounted(&book));
+        if let Some(change) = change.filter(|_| numbers.below(4) == 0) {
+            book.undo(change);
+        }
+        now += numbers.below(60);
+        book.advance(Moment::from_secs(now));
+        assert_eq!(book.windows(), recounted(&book));
+        most = most.max(book.windows());
+    }
+    assert!(most > 100, "{most}");
+    book.advance(Moment::from_secs(now + 1_000_000));
+    assert_eq!(book.windows(), 0);
+}
+
+#[test]
+fn no_more_windows_are_planned_than_can_be_read_again() {
+    let mut book = book(1);
+    book.set_windows_max(30);
+    admit(&mut book, 1, &series(1, 2000, 20));
+    let more = book.create(id(2), &series(2, 2000, 11), &[]);
+    let Err(Rejected::Failed(ReserveError::Limit, why)) = &more else {
+        panic!("{more:?}");
+    };
+    assert!(why.contains("at most 30: ask for fewer windows"), "{why}");
+    admit(&mut book, 2, &series(2, 2010, 9));
+    let last = book.row(id(2)).unwrap().last_end();
+    is_refused(book.extend(id(2), last.plus(120)), ReserveError::Limit);
+    assert!(book.extend(id(2), last.plus(60)).is_ok());
+    is_refused(book.judge(&series(3, 2020, 1), &[]), ReserveError::Limit);
+    // What is over makes room.
+    book.release(id(1)).unwrap();
+    admit(&mut book, 3, &series(3, 2020, 20));
 }

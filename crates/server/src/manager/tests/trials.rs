@@ -87,19 +87,23 @@ fn a_trial_takes_nothing_whatever_a_store_answers() {
     let trouble = |trouble| *world.servers.trouble.lock().unwrap() = trouble;
     let why = || "no answer in time".to_owned();
     let troubles = [
-        Trouble::Failed(why()),
-        Trouble::Away {
-            store: world.store,
-            why: why(),
-        },
+        (ReserveError::Storage, Trouble::Failed(why())),
+        (ReserveError::Away, Trouble::Silent(why())),
+        (
+            ReserveError::Away,
+            Trouble::Away {
+                store: world.store,
+                why: why(),
+            },
+        ),
     ];
-    for one in troubles {
+    for (wanted, one) in troubles {
         trouble(Some(one));
         let reply = world.try_out(1, &half, &["try"]);
         let ReserveReply::Failed { code, message } = reply else {
             panic!("{reply:?}");
         };
-        assert_eq!((code, message), (ReserveError::Storage, why()));
+        assert_eq!((code, message), (wanted, why()));
     }
     trouble(None);
     let reply = world.try_out(1, &half, &["try"]);

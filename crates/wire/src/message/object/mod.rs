@@ -470,6 +470,9 @@ pub struct StoreSummary {
     pub au_count: u64,
     /// How many of them are nobody's.
     pub au_free: u64,
+    /// How many of these whoever has no reservation can use now: the others are kept for
+    /// reservations, and for the store's own records.
+    pub au_open: u64,
     /// The highest rates that reservations can get of it when it has nothing else to do, in bytes a
     /// second; zero if it was not measured.
     pub read_bytes_per_second: u64,
@@ -517,6 +520,7 @@ impl StoreSummary {
             au_bytes: 0,
             au_count: 0,
             au_free: 0,
+            au_open: 0,
             read_bytes_per_second: 0,
             write_bytes_per_second: 0,
             read_piece_bytes: DATA_BYTES_MAX,
