@@ -481,6 +481,20 @@ pub const TICKET_RECORD_PAGE_MAX: usize = TICKET_RECORD_SECONDS_MAX;
 pub const TICKET_COLLECT_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a ticket's record can be asked for after its end.
 pub const TICKET_KEPT_TIME: Duration = Duration::from_secs(600);
+/// Tickets that are not open any more whose records one device keeps. With those of open ones it is
+/// 20 MB more.
+pub const PAST_TICKETS_MAX: usize = SCHEDULER_TICKETS_MAX;
+/// Those of them that keep all their seconds: more are not asked for before they are accounted for.
+pub const PAST_FULL_TICKETS_MAX: usize = 256;
+/// Seconds that the others keep.
+pub const PAST_SECONDS_MAX: usize = 60;
+/// Records of tickets that a server has on its disk.
+pub const NOTED_RECORDS_MAX: usize = 16_384;
+/// Seconds that these have one by one: so many that a second's writing of them is nothing to a
+/// disk. A server with 36 tickets in force has all of them there.
+pub const NOTED_SECONDS_MAX: usize = 32_768;
+/// The file of them: each with the longest lineage, and the seconds.
+pub const NOTED_BYTES_MAX: usize = 8 << 20;
 /// Tickets that one session has shown: those of a job's ranks on one machine.
 pub const SESSION_TICKETS_MAX: usize = 256;
 /// How long a store's own I/O waits for its turn at most. With its floor it waits for

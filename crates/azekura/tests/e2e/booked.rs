@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 const MIB: usize = 1 << 20;
 
@@ -45,6 +45,18 @@ fn report_of(scene: &Scene, name: &str, bytes: usize) -> Value {
         }
         assert!(Instant::now() < deadline, "{bytes} were moved: {found}");
         thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Waits until the server has noted what tickets got up to now.
+#[track_caller]
+fn await_note(scene: &Scene) {
+    let wanted = SystemTime::now() + Duration::from_secs(1);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let noted = || fs::metadata(scene.path("srv/records")).and_then(|file| file.modified());
+    while !noted().is_ok_and(|at| at > wanted) {
+        assert!(Instant::now() < deadline, "it is not noted");
+        thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -96,6 +108,7 @@ fn what_is_reserved_of_an_export_is_kept_beside_greedy_users() {
     // A server that starts anew does not know the ticket any more, and is shown it again.
     scene.kill();
     scene.start();
+    let known = report_of(&scene, "run42", 0)["bytes"].as_u64().unwrap();
     let more = pattern(2, 3 * MIB);
     let durable = |name: &str| {
         let mut file = File::create(near.join(name)).unwrap();
@@ -106,7 +119,7 @@ fn what_is_reserved_of_an_export_is_kept_beside_greedy_users() {
         durable(&format!("more{number}")).unwrap();
         let report = ["reserve", "report", &scene.volume(), "run42", "--json"];
         let report = json(scene.azekura(&report));
-        if report["bytes"].as_u64().unwrap() >= more.len() as u64 {
+        if report["bytes"].as_u64().unwrap() >= known + more.len() as u64 {
             break;
         }
         assert!(Instant::now() < deadline, "it is not used again: {report}");
@@ -262,4 +275,54 @@ fn a_mount_uses_one_window_after_the_other_and_an_old_ticket_is_as_good() {
         assert!(Instant::now() < deadline, "{}", ticket_of(&scene, &near));
         thread::sleep(Duration::from_millis(200));
     }
+}
+
+#[test]
+fn a_report_knows_what_was_delivered_before_a_crash_and_before_a_release() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    let mut scene = Scene::new();
+    let volume = scene.volume();
+    let ticket = reserve(&scene, "kept", &["--write", "2MB/s", "--for", "20m"]);
+    // It begins with a whole second.
+    thread::sleep(Duration::from_millis(1200));
+    let near = scene.mount("near", &["--ticket", text(&ticket)]);
+    let data = pattern(6, 4 * MIB);
+    record(&near.join("first"), &data, 2_000_000);
+    let before = report_of(&scene, "kept", data.len());
+    await_note(&scene);
+    scene.kill();
+    scene.start();
+    let number = |report: &Value, key: &str| report[key].as_u64().unwrap();
+    let after = report_of(&scene, "kept", 0);
+    for key in ["bytes", "seconds", "seconds_kept"] {
+        assert!(
+            number(&after, key) >= number(&before, key),
+            "{before} {after}"
+        );
+    }
+    let missed = number(&after, "seconds") - number(&after, "seconds_kept");
+    let seconds = after["record"].as_array().unwrap().iter();
+    let away = seconds.filter(|second| second["shortfall"] == "the server was not there");
+    let away = away.count() as u64;
+    assert!(away > 0 && missed >= away, "{after}");
+    // It is shown again, and goes on.
+    record(&near.join("second"), &data, 2_000_000);
+    let both = 2 * data.len();
+    report_of(&scene, "kept", both);
+    scene.azekura(&["reserve", "release", &volume, "kept"]).ok();
+    let released = report_of(&scene, "kept", both);
+    assert_eq!(released["reservation"]["state"], "released");
+    assert!(
+        number(&released, "seconds") > number(&after, "seconds"),
+        "{released}"
+    );
+    // So it is when the window is accounted for, and in the next run.
+    thread::sleep(Duration::from_secs(8));
+    scene.kill();
+    scene.start();
+    let last = report_of(&scene, "kept", both);
+    assert_eq!(number(&last, "bytes"), number(&released, "bytes"));
+    assert_eq!(number(&last, "seconds"), number(&released, "seconds"));
 }

@@ -108,10 +108,11 @@ fn what_is_written_and_read_under_a_ticket_is_what_was_reserved() {
     // A server that starts anew does not know the ticket any more, and is shown it again.
     scene.kill();
     scene.start();
+    let known = report(&scene, "run42")["bytes"].as_u64().unwrap();
     let more = pattern(2, 3 * MIB);
     fs::write(near.join("more"), &more).unwrap();
     File::open(near.join("more")).unwrap().sync_all().unwrap();
-    report_of(&scene, "run42", more.len() as u64);
+    report_of(&scene, "run42", known + more.len() as u64);
     // Whoever has mounted goes on when it is taken back.
     let cancel = ["reserve", "cancel", &volume, "run42"];
     scene.azekura(&cancel).ok();

@@ -49,6 +49,8 @@ pub enum Cause {
     SlowDevice,
     /// The device had been too slow for what is promised for several seconds.
     Degraded,
+    /// The server was not there. No scheduler says so: whoever keeps its records does.
+    ServerAway,
 }
 
 /// What a ticket asks for at the moment.

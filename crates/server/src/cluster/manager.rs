@@ -263,6 +263,7 @@ fn second(second: RecordSecond) -> TicketSecond {
             Shortfall::TooFewInFlight => Cause::TooFewInFlight,
             Shortfall::SlowDevice => Cause::SlowDevice,
             Shortfall::Degraded => Cause::Degraded,
+            Shortfall::ServerAway => Cause::ServerAway,
         }),
     }
 }

@@ -36,6 +36,7 @@ fn shortfall(cause: Cause) -> Shortfall {
         Cause::TooFewInFlight => Shortfall::TooFewInFlight,
         Cause::SlowDevice => Shortfall::SlowDevice,
         Cause::Degraded => Shortfall::Degraded,
+        Cause::ServerAway => Shortfall::ServerAway,
     }
 }
 
@@ -47,6 +48,7 @@ fn worse(a: Option<Shortfall>, b: Option<Shortfall>) -> Option<Shortfall> {
         Some(Shortfall::TooFewInFlight) => 2,
         Some(Shortfall::SlowDevice) => 3,
         Some(Shortfall::Degraded) => 4,
+        Some(Shortfall::ServerAway) => 5,
     };
     if rank(&b) > rank(&a) { b } else { a }
 }

@@ -25,7 +25,7 @@
 use super::StorageError;
 use super::clock::StorageClock;
 use super::device::QUICK_SAMPLE_TIME;
-use super::dispatch::{Dispatcher, OpenError, Task, Totals};
+use super::dispatch::{Dispatcher, Noted, OpenError, Task, Totals};
 use super::model::Plan;
 use crate::data::{DataError, file, from_hex, to_hex};
 use crate::manager::PlanDevice;
@@ -307,6 +307,11 @@ impl ExportDevice {
         self.dispatcher.get()?.record(lineage, from_second)
     }
 
+    /// Takes what an earlier run has noted of a ticket.
+    pub(super) fn remember(&self, noted: Noted) {
+        self.started().remember(noted);
+    }
+
     fn plan_device(&self, server: base::ServerId) -> PlanDevice {
         let figures = self.dispatcher.get().map(Dispatcher::figures);
         PlanDevice {
@@ -369,6 +374,16 @@ impl Exports {
         for device in self.list() {
             device.revoke(&is_revoked);
         }
+    }
+
+    /// What there is to note of the tickets of each, with so many seconds of each.
+    pub(super) fn noted(&self, seconds_max: usize) -> Vec<(StoreId, Vec<Noted>)> {
+        let devices = self.list().into_iter();
+        let noted = devices.filter_map(|device| {
+            let noted = device.dispatcher.get()?.noted(seconds_max);
+            Some((device.id, noted))
+        });
+        noted.collect()
     }
 
     /// Ends all threads; what waits is dropped.

@@ -40,6 +40,7 @@
 //! | `held` | a session's tickets; memory by class |
 //! | `commits` | durability, for all who ask at the time |
 //! | `scrub` | reading everything now and then |
+//! | `records` | what tickets got: on disk |
 //! | `space`, `budget` | the space of a ticket in a store; what parts of it have drawn |
 //!
 //! # What a manager in the same process uses
@@ -63,6 +64,7 @@ mod job;
 mod judge;
 mod model;
 mod piece;
+mod records;
 mod request;
 mod scrub;
 mod seen;
@@ -129,6 +131,10 @@ pub struct Storage {
     seen: Mutex<Seen>,
     /// Exported directories that were measured.
     exports: exports::Exports,
+    /// What tickets got, on the disk.
+    records: Mutex<records::Records>,
+    /// Who writes that; none when it ends.
+    keeper: Mutex<Option<records::Keeper>>,
 }
 
 /// A store that could not be opened when the server was started.
@@ -212,6 +218,7 @@ impl Storage {
             tracing::warn!(%store, "given up: what lay in this store is lost");
         }
         let exports = exports::Exports::open(directory, &clock, opening.is_first_come)?;
+        let (records, noted) = records::Records::open(directory);
         let this = Self {
             cluster,
             directory: directory.to_owned(),
@@ -224,11 +231,15 @@ impl Storage {
             lost: state.lost.clone(),
             seen: Mutex::new(seen),
             exports,
+            records: Mutex::new(records),
+            keeper: Mutex::default(),
             state: Mutex::new(state),
         };
         // What was accepted is not to be accepted again.
         this.note_seen()?;
-        Ok(Arc::new(this))
+        let this = Arc::new(this);
+        this.keep_records(noted);
+        Ok(this)
     }
 
     /// Remembers how far the stores are, so that an older state of one is noticed. Blocks.
@@ -281,6 +292,7 @@ impl Storage {
                 is_durable = false;
             }
         }
+        self.end_records();
         if let Err(error) = self.note_seen() {
             tracing::warn!(%error, "how far stores are is not noted");
         }
@@ -474,7 +486,7 @@ impl Storage {
     }
 
     /// What a ticket got from one store, second by second from one on, oldest first, and sums over
-    /// all its seconds; none if it is not open there. `lineage` is the reservation's ticket, and
+    /// all its seconds; none if it was not shown there. `lineage` is the reservation's ticket, and
     /// the parts on the way to the one that is meant.
     pub fn seconds(
         &self,

@@ -364,6 +364,7 @@ impl Storage {
                 Cause::TooFewInFlight => Shortfall::TooFewInFlight,
                 Cause::SlowDevice => Shortfall::SlowDevice,
                 Cause::Degraded => Shortfall::Degraded,
+                Cause::ServerAway => Shortfall::ServerAway,
             }),
         });
         Some(ObjectReply::Record {

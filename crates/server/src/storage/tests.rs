@@ -408,3 +408,81 @@ fn a_store_that_was_made_anew_is_not_an_older_state() {
     assert!(storage.device(other).is_some());
     assert!(!storage.missing()[&store].is_older);
 }
+
+/// A ticket for a device, in force for the last minute and the next hour.
+fn in_force(storage: &Storage, volume: VolumeId, device: StoreId) -> Vec<u8> {
+    let now = Moment::at_or_before(storage.now()).as_secs();
+    let head = Head {
+        class: Class::Standard,
+        cluster: ClusterId([0; 16]),
+        server: ServerId([0; 16]),
+        id: TicketId([5; 16]),
+        epoch: storage.epoch(),
+        holder: 1000,
+        volume,
+        key_id: 0,
+    };
+    let terms = Terms {
+        operations: Operations::READ_WRITE,
+        burst_millis: 0,
+        start_secs: now - 60,
+        end_secs: now + 3600,
+        lifetime_end_secs: now + 3600,
+        slices: vec![Slice {
+            device,
+            share_ppm: 1000,
+            stripe_unit_bytes: 0,
+            au_budget: 0,
+        }],
+        path: Vec::new(),
+    };
+    storage.issue(&head, &terms).to_bytes()
+}
+
+#[test]
+fn what_tickets_got_outlives_a_run_that_was_killed_at_stores_and_exports() {
+    let (directory, store) = with_store(16);
+    let (tree, volume) = (tempfile::tempdir().unwrap(), VolumeId([7; 16]));
+    let storage = open(&directory);
+    let export = storage.measured_export(volume, tree.path()).unwrap().id;
+    let lineage = [TicketId([5; 16])];
+    let session = SessionTickets::default();
+    let at = [(VolumeId([0; 16]), store), (volume, export)];
+    for (number, (volume, device)) in (0..).zip(at) {
+        let ticket = in_force(&storage, volume, device);
+        session.open(&storage, number, &ticket).unwrap();
+    }
+    let totals = |storage: &Storage, device| storage.seconds(device, &lineage, 0).unwrap().1;
+    let until_more = |storage: &Storage, than: u64| {
+        while at
+            .iter()
+            .any(|(_, device)| totals(storage, *device).seconds <= than)
+        {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    until_more(&storage, 1);
+    storage.note_records();
+    let before = at.map(|(_, device)| totals(&storage, device));
+    drop(storage);
+    std::thread::sleep(Duration::from_millis(1100));
+    let storage = open(&directory);
+    for ((volume, device), before) in at.into_iter().zip(before) {
+        let (seconds, after) = storage.seconds(device, &lineage, 0).unwrap();
+        assert_eq!(after.kept, before.kept, "nobody has asked for anything");
+        assert!(after.seconds > before.seconds, "and there was no server");
+        let last = seconds.last().unwrap().shortfall;
+        assert_eq!(last, Some(reservation::scheduler::Cause::ServerAway));
+        let ticket = in_force(&storage, volume, device);
+        SessionTickets::default()
+            .open(&storage, 1, &ticket)
+            .unwrap();
+    }
+    until_more(&storage, totals(&storage, store).seconds);
+    // A run that ends in order notes it by itself.
+    storage.stop();
+    let before = totals(&storage, store);
+    drop(storage);
+    let storage = open(&directory);
+    assert_eq!(totals(&storage, store).kept, before.kept);
+}

@@ -346,7 +346,7 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<Sample>)> {
         ("ticket_refusal", refusals()),
         (
             "object_word",
-            words!(Shortfall: NoDemand TooFewInFlight SlowDevice Degraded),
+            words!(Shortfall: NoDemand TooFewInFlight SlowDevice Degraded ServerAway),
         ),
     ]
 }

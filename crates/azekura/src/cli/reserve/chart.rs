@@ -1,4 +1,5 @@
-//! A report as a picture: a bar for each second, a line at the rate that was reserved.
+//! A report as a picture: a bar for each second, a line at the rate that was reserved. A second
+//! without a server has nothing to show, and is drawn up to that line.
 
 use wire::message::{ReserveReport, Shortfall};
 
@@ -23,11 +24,16 @@ pub(super) fn draw(report: &ReserveReport) -> String {
             None => "#3a7d44",
             Some(Shortfall::NoDemand | Shortfall::TooFewInFlight) => "#9aa5b1",
             Some(Shortfall::SlowDevice | Shortfall::Degraded) => "#c0392b",
+            Some(Shortfall::ServerAway) => "#e6b0aa",
         };
-        let tall = height(second.bytes);
+        let is_away = second.shortfall == Some(Shortfall::ServerAway);
+        let (tall, why) = match is_away {
+            true => (height(rate.max(second.bytes)), ", the server was not there"),
+            false => (height(second.bytes), ""),
+        };
         bars += &format!(
             "<rect x=\"{:.2}\" y=\"{:.2}\" width=\"{width:.2}\" height=\"{tall:.2}\" \
-             fill=\"{colour}\"><title>{}: {}</title></rect>\n",
+             fill=\"{colour}\"><title>{}: {}{why}</title></rect>\n",
             MARGIN as f64 + (second.second - first) as f64 * width,
             (MARGIN + HEIGHT) as f64 - tall,
             second.second,
@@ -66,7 +72,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::example;
+    use super::super::report::tests::{example, with_a_crash};
     use super::*;
 
     #[test]
@@ -75,6 +81,16 @@ mod tests {
         assert_eq!(picture.matches("<rect").count(), 4);
         assert_eq!(picture.matches("#c0392b").count(), 1, "one was missed");
         assert!(picture.contains("run&lt;42&gt;") && !picture.contains("run<42>"));
+        let picture = draw(&with_a_crash());
+        let away = picture.lines().filter(|line| line.contains("#e6b0aa"));
+        assert_eq!(away.clone().count(), 2);
+        let full = "height=\"120.00\"";
+        for bar in away {
+            assert!(
+                bar.contains(full) && bar.contains("0 B/s, the server was not"),
+                "{bar}"
+            );
+        }
         let mut empty = example();
         empty.record.clear();
         assert_eq!(draw(&empty).matches("<rect").count(), 0);

@@ -70,6 +70,7 @@ fn cause(shortfall: Shortfall) -> &'static str {
         Shortfall::TooFewInFlight => "too few requests under way",
         Shortfall::SlowDevice => "the device was slower than measured",
         Shortfall::Degraded => "the device has been too slow for seconds",
+        Shortfall::ServerAway => "the server was not there",
     }
 }
 
@@ -103,12 +104,41 @@ fn report_json(report: &ReserveReport) -> Value {
 fn is_missed(second: &ReportSecond) -> bool {
     matches!(
         second.shortfall,
-        Some(Shortfall::SlowDevice | Shortfall::Degraded)
+        Some(Shortfall::SlowDevice | Shortfall::Degraded | Shortfall::ServerAway)
     )
 }
 
+/// The seconds that were missed, by cause. Those that a server was away for are one line.
+fn missed_rows(record: &[ReportSecond]) -> Vec<[String; 3]> {
+    let mut runs: Vec<(&ReportSecond, u64)> = Vec::new();
+    for one in record.iter().filter(|one| is_missed(one)) {
+        let is_away = one.shortfall == Some(Shortfall::ServerAway) && one.bytes == 0;
+        match runs.last_mut() {
+            Some((first, count))
+                if is_away
+                    && first.bytes == 0
+                    && first.shortfall == one.shortfall
+                    && first.second.saturating_add(*count) == one.second =>
+            {
+                *count += 1;
+            }
+            _ => runs.push((one, 1)),
+        }
+    }
+    let row = |(one, count): (&ReportSecond, u64)| {
+        let when = output::moment(i64::try_from(one.second).unwrap_or(i64::MAX));
+        let why = one.shortfall.map_or("", cause);
+        let why = match count {
+            1 => why.to_owned(),
+            count => format!("{why} for {count} seconds"),
+        };
+        [when, Rate(one.bytes).to_string(), why]
+    };
+    runs.into_iter().map(row).collect()
+}
+
 fn text(report: &ReserveReport) -> String {
-    let missed: Vec<&ReportSecond> = report.record.iter().filter(|one| is_missed(one)).collect();
+    let missed = missed_rows(&report.record);
     let space = match (report.summary.space_bytes, report.space_kept) {
         (0, _) => "none".to_owned(),
         (bytes, true) => format!("{} kept", ByteSize(bytes)),
@@ -139,16 +169,8 @@ fn text(report: &ReserveReport) -> String {
     ];
     let mut text = output::table(["REPORT", "VALUE"], &rows);
     if !missed.is_empty() {
-        let rows: Vec<[String; 3]> = missed
-            .iter()
-            .map(|one| {
-                let when = output::moment(i64::try_from(one.second).unwrap_or(i64::MAX));
-                let why = one.shortfall.map_or("", cause);
-                [when, Rate(one.bytes).to_string(), why.to_owned()]
-            })
-            .collect();
         text += "\n";
-        text += &output::table(["SHORT AT", "DELIVERED", "CAUSE"], &rows);
+        text += &output::table(["SHORT AT", "DELIVERED", "CAUSE"], &missed);
     }
     text
 }
@@ -218,5 +240,33 @@ pub(super) mod tests {
             "the device was slower than measured"
         );
         assert_eq!(seconds[2]["shortfall"], Value::Null, "no more was wanted");
+    }
+
+    /// As [`example`], with two seconds in which there was no server.
+    pub(crate) fn with_a_crash() -> ReserveReport {
+        let mut report = example();
+        for (at, second) in (104..106).enumerate() {
+            let mut away = report.record[at];
+            (away.second, away.bytes) = (second, 0);
+            away.shortfall = Some(Shortfall::ServerAway);
+            report.record.push(away);
+        }
+        report.seconds = 6;
+        report
+    }
+
+    #[test]
+    fn seconds_without_a_server_were_missed_and_are_one_line() {
+        let report = with_a_crash();
+        let told = text(&report);
+        assert!(told.contains("50.00 %"), "{told}");
+        assert_eq!(told.matches("1970-01-01T").count(), 2, "{told}");
+        assert!(told.contains("1970-01-01T00:01:44Z"), "{told}");
+        assert!(
+            told.contains("the server was not there for 2 seconds"),
+            "{told}"
+        );
+        let away = &report_json(&report)["record"][5];
+        assert_eq!(away["shortfall"], "the server was not there");
     }
 }

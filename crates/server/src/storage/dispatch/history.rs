@@ -2,11 +2,13 @@
 //!
 //! The scheduler closes seconds; they are taken from it before it forgets them. A request that
 //! stood still in the middle of a change was not at the device any more when it was done: its
-//! bytes are added to the newest second that is closed.
+//! bytes are added to the newest second that is closed. A second that comes in two halves, because
+//! its ticket was shown again in the middle of it, counts once.
 
 use base::limits::TICKET_RECORD_SECONDS_MAX;
 use reservation::scheduler::{Cause, TicketSecond};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Sums over the seconds of a ticket that are over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,26 +22,90 @@ pub struct Totals {
 }
 
 /// See the module's head.
-#[derive(Debug, Default)]
-pub(super) struct History {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct History {
     seconds: VecDeque<TicketSecond>,
     totals: Totals,
 }
 
+/// Whether the server has done its part in a second.
+fn is_kept(shortfall: Option<Cause>) -> bool {
+    rank(shortfall) < rank(Some(Cause::SlowDevice))
+}
+
+/// The server's fault before the client's.
+fn rank(shortfall: Option<Cause>) -> u8 {
+    match shortfall {
+        None => 0,
+        Some(Cause::NoDemand) => 1,
+        Some(Cause::TooFewInFlight) => 2,
+        Some(Cause::SlowDevice) => 3,
+        Some(Cause::Degraded) => 4,
+        Some(Cause::ServerAway) => 5,
+    }
+}
+
 impl History {
+    /// What was noted: the last seconds, oldest first, and the sums over all.
+    pub(crate) fn of(seconds: Vec<TicketSecond>, totals: Totals) -> Self {
+        let seconds = seconds.into();
+        Self { seconds, totals }
+    }
+
     pub(super) fn add(&mut self, seconds: Vec<TicketSecond>) {
         for second in seconds {
-            let is_kept = matches!(
-                second.shortfall,
-                None | Some(Cause::NoDemand | Cause::TooFewInFlight)
-            );
-            self.totals.seconds += 1;
-            self.totals.kept += u64::from(is_kept);
             self.totals.bytes += second.bytes;
-            if self.seconds.len() == TICKET_RECORD_SECONDS_MAX {
-                self.seconds.pop_front();
+            // Also one before it, after the clock was set back between two runs: it had been
+            // counted when it was there first.
+            match self.seconds.back_mut() {
+                Some(last) if second.second <= last.second => {
+                    let was_kept = is_kept(last.shortfall);
+                    last.bytes += second.bytes;
+                    last.served_nanos += second.served_nanos;
+                    last.promised_nanos += second.promised_nanos;
+                    if rank(second.shortfall) > rank(last.shortfall) {
+                        last.shortfall = second.shortfall;
+                    }
+                    self.totals.kept -= u64::from(was_kept && !is_kept(last.shortfall));
+                }
+                _ => {
+                    self.totals.seconds += 1;
+                    self.totals.kept += u64::from(is_kept(second.shortfall));
+                    self.push(second);
+                }
             }
-            self.seconds.push_back(second);
+        }
+    }
+
+    fn push(&mut self, second: TicketSecond) {
+        if self.seconds.len() == TICKET_RECORD_SECONDS_MAX {
+            self.seconds.pop_front();
+        }
+        self.seconds.push_back(second);
+    }
+
+    /// Seconds in which there was no server, all of them after the last one.
+    pub(super) fn miss(&mut self, seconds: Range<u64>, promised_nanos: u64) {
+        let count = seconds.end.saturating_sub(seconds.start);
+        self.totals.seconds += count;
+        let shown = count.min(TICKET_RECORD_SECONDS_MAX as u64);
+        for second in seconds.end - shown..seconds.end {
+            self.push(TicketSecond {
+                second,
+                bytes: 0,
+                served_nanos: 0,
+                promised_nanos,
+                shortfall: Some(Cause::ServerAway),
+            });
+        }
+    }
+
+    /// The same with the last seconds only.
+    pub(crate) fn last(&self, seconds_max: usize) -> Self {
+        let surplus = self.seconds.len().saturating_sub(seconds_max);
+        Self {
+            seconds: self.seconds.range(surplus..).copied().collect(),
+            totals: self.totals,
         }
     }
 
@@ -51,7 +117,7 @@ impl History {
     }
 
     /// The seconds from one on, oldest first, and the sums over all of them.
-    pub(super) fn from(&self, second: u64) -> (Vec<TicketSecond>, Totals) {
+    pub(crate) fn from(&self, second: u64) -> (Vec<TicketSecond>, Totals) {
         let first = self.seconds.partition_point(|known| known.second < second);
         (self.seconds.range(first..).copied().collect(), self.totals)
     }
@@ -69,6 +135,33 @@ mod tests {
             promised_nanos: 1,
             shortfall,
         }
+    }
+
+    #[test]
+    fn a_second_in_two_halves_counts_once_and_those_without_a_server_were_not_kept() {
+        let mut history = History::default();
+        history.add(vec![second(7, None), second(8, Some(Cause::NoDemand))]);
+        history.add(vec![second(8, None), second(9, None)]);
+        history.miss(10..12, 5);
+        history.add(vec![second(11, None), second(3, None), second(12, None)]);
+        let (all, totals) = history.from(0);
+        let expected = Totals {
+            seconds: 6,
+            kept: 4,
+            bytes: 70,
+        };
+        assert_eq!(totals, expected);
+        let seen: Vec<_> = all.iter().map(|one| (one.second, one.bytes)).collect();
+        let bytes = [(7, 10), (8, 20), (9, 10), (10, 0), (11, 20), (12, 10)];
+        assert_eq!(seen, bytes);
+        assert_eq!(all[3].promised_nanos, 5);
+        assert_eq!(all[4].shortfall, Some(Cause::ServerAway));
+        // One that was kept by its first half alone.
+        history.add(vec![second(12, Some(Cause::SlowDevice))]);
+        assert_eq!(history.from(0).1.kept, 3);
+        let last = history.last(2);
+        assert_eq!(last.from(0).0, history.from(11).0);
+        assert_eq!(last.from(0).1, history.from(0).1);
     }
 
     #[test]

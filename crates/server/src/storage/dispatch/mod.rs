@@ -18,12 +18,15 @@
 
 mod history;
 mod order;
+mod past;
 mod resting;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use history::History;
 pub use history::Totals;
 pub(crate) use order::{Figures, OpenError, Order};
+pub(crate) use past::Noted;
 
 use super::clock::StorageClock;
 use super::model::{Plan, REQUESTS_IN_FLIGHT_MAX};
@@ -45,6 +48,8 @@ use store::{Gate, Pass};
 
 /// Lanes beyond those that may be at the device: one for each piece that stalls.
 const STALLS_MAX: usize = 32;
+/// Tickets of which is noted what they got, between two requests.
+const NOTED_AT_ONCE: usize = 32;
 /// How often the store's own I/O looks whether it is waited for meanwhile.
 const GATE_LOOK_TIME: Duration = Duration::from_millis(2);
 
@@ -280,17 +285,40 @@ impl Dispatcher {
         self.shared.lock().order.find(lineage).is_some()
     }
 
-    /// The seconds of a ticket from one on, and sums over all.
+    /// The seconds of a ticket that is open, or was, from one on, and sums over all.
     pub(crate) fn record(
         &self,
         lineage: &[TicketId],
         from_second: u64,
     ) -> Option<(Vec<TicketSecond>, Totals)> {
         let mut state = self.shared.lock();
-        let key = state.order.find(lineage)?;
         state
             .order
-            .record(self.shared.clock.now(), key, from_second)
+            .record_of(self.shared.clock.now(), lineage, from_second)
+    }
+
+    /// What there is to note of all its tickets, with so many seconds of each. Holds requests up
+    /// for no longer than a few of them take.
+    pub(crate) fn noted(&self, seconds_max: usize) -> Vec<Noted> {
+        let mut all: Vec<Noted> = Vec::new();
+        loop {
+            let mut state = self.shared.lock();
+            let after = all.last().map(|last| last.lineage.as_slice());
+            let bounds = (NOTED_AT_ONCE, seconds_max);
+            let some = state.order.noted(self.shared.clock.now(), after, bounds);
+            drop(state);
+            let is_last = some.len() < NOTED_AT_ONCE;
+            all.extend(some);
+            if is_last {
+                return all;
+            }
+        }
+    }
+
+    /// Takes what an earlier run has noted.
+    pub(crate) fn remember(&self, noted: Noted) {
+        let mut state = self.shared.lock();
+        state.order.remember(self.shared.clock.now(), noted);
     }
 
     /// How it is.

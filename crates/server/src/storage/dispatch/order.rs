@@ -8,6 +8,8 @@
 //! Tickets are known by their lineage, so a part is opened below the whole that it was split from
 //! and has its share out of that one's. A ticket that is shown again with other terms, because its
 //! reservation was changed, replaces what was known: the one of the later epoch or end is newer.
+//! Its record goes on: that of a ticket that is closed is kept for a while ([`super::past`]), for
+//! who asks for it and for the ticket if it is shown again.
 //!
 //! A request that has to wait in the store for a commit or a checkpoint *stalls*: the device does
 //! not have it meanwhile, and must not stand still for it, least of all because the checkpoint's
@@ -15,6 +17,7 @@
 
 use super::super::model::Plan;
 use super::history::{History, Totals};
+use super::past::{Lineage, Noted, Past, seconds_of, seconds_up};
 use base::limits::{SCHEDULER_PARTS_MAX, TICKET_COLLECT_INTERVAL, TICKET_KEPT_TIME};
 use base::ticket::Grant;
 use base::{StoreId, TicketId, Time};
@@ -26,9 +29,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The tickets from the reservation's own to one that was split from it.
-type Lineage = Vec<TicketId>;
 
 /// Why a ticket is not opened at a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,37 @@ struct Open {
     history: History,
 }
 
+impl Open {
+    /// What there is to note of it, if all seconds before `collected_at` were taken.
+    fn noted(&self, collected_at: Time, seconds_max: usize) -> Noted {
+        let (start, end) = (seconds_of(self.terms.start), seconds_of(self.terms.end));
+        let kept_from = match self.terms.end < Time::MAX {
+            true => self.terms.end,
+            false => collected_at,
+        };
+        Noted {
+            lineage: self.lineage.clone(),
+            start,
+            end,
+            until: seconds_of(collected_at).min(end),
+            kept_until: seconds_up(kept_from + TICKET_KEPT_TIME),
+            share_ppm: self.terms.share_ppm,
+            history: self.history.last(seconds_max),
+        }
+    }
+
+    /// What is kept of it when it is closed.
+    fn closed(mut self, now: Time) -> Noted {
+        let history = std::mem::take(&mut self.history);
+        let mut noted = self.noted(now, 0);
+        noted.history = history;
+        // Nothing of it is missed from now on.
+        noted.end = noted.end.min(seconds_up(now)).max(noted.start);
+        noted.until = noted.end;
+        noted
+    }
+}
+
 /// A piece that was given out and is not done.
 #[derive(Clone, Copy, Debug)]
 struct Flying {
@@ -85,6 +116,7 @@ pub(crate) struct Order<T> {
     is_first_come: bool,
     by_lineage: BTreeMap<Lineage, TicketKey>,
     tickets: BTreeMap<TicketKey, Open>,
+    past: Past,
     last_ticket: u64,
     flying: BTreeMap<RequestKey, Flying>,
     /// What was accepted and not given out.
@@ -102,6 +134,7 @@ impl<T> Order<T> {
             is_first_come,
             by_lineage: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            past: Past::default(),
             last_ticket: 0,
             flying: BTreeMap::new(),
             waiting: BTreeSet::new(),
@@ -156,8 +189,8 @@ impl<T> Order<T> {
                         .change_ticket(now, key, terms.share_ppm, terms.burst, terms.end);
                 match changed {
                     Ok(()) => (known.terms, known.epoch) = (terms, epoch),
-                    // It is over: it begins anew below.
-                    Err(Rejection::Over) => {}
+                    // It is over, or was when it was shown first: it begins anew below.
+                    Err(Rejection::Over | Rejection::UnknownTicket) => {}
                     Err(other) => return Err(other),
                 }
             }
@@ -185,7 +218,7 @@ impl<T> Order<T> {
             lineage: lineage.clone(),
             terms,
             epoch,
-            history: History::default(),
+            history: self.past.take(lineage).unwrap_or_default(),
         };
         self.tickets.insert(key, open);
         Ok(key)
@@ -233,16 +266,18 @@ impl<T> Order<T> {
         }
     }
 
-    /// Closes a ticket, and before it those that were split from it.
+    /// Closes a ticket, and before it those that were split from it. What they got is kept.
     fn close(&mut self, now: Time, key: TicketKey) {
         let Some(open) = self.tickets.get(&key) else {
             return;
         };
         let all: Vec<_> = self.below(&open.lineage).collect();
         for key in all.into_iter().rev() {
-            self.scheduler.close_ticket(now, key);
-            if let Some(open) = self.tickets.remove(&key) {
+            let rest = self.scheduler.close_ticket(now, key);
+            if let Some(mut open) = self.tickets.remove(&key) {
                 self.by_lineage.remove(&open.lineage);
+                open.history.add(rest.unwrap_or_default());
+                self.past.keep(now, open.closed(now));
             }
         }
     }
@@ -403,6 +438,62 @@ impl<T> Order<T> {
     ) -> Option<(Vec<TicketSecond>, Totals)> {
         self.collect(now);
         Some(self.tickets.get(&key)?.history.from(from_second))
+    }
+
+    /// As [`Self::record`], of a ticket that is open or was.
+    pub(crate) fn record_of(
+        &mut self,
+        now: Time,
+        lineage: &[TicketId],
+        from_second: u64,
+    ) -> Option<(Vec<TicketSecond>, Totals)> {
+        if let Some(key) = self.find(lineage) {
+            return self.record(now, key, from_second);
+        }
+        self.past.forget(now);
+        Some(self.past.get(lineage)?.history.from(from_second))
+    }
+
+    /// Takes what an earlier run has noted of a ticket. The seconds of its window in which there
+    /// was no server were not kept.
+    pub(crate) fn remember(&mut self, now: Time, mut noted: Noted) {
+        noted.miss_until(seconds_up(now));
+        // Whoever asks for it may have waited for this server.
+        noted.kept_until = noted.kept_until.max(seconds_up(now + TICKET_KEPT_TIME));
+        self.past.keep(now, noted);
+    }
+
+    /// What there is to note of up to `count` tickets, open or not, from the one after `after` on
+    /// by their lineages; of each the last seconds only.
+    pub(crate) fn noted(
+        &mut self,
+        now: Time,
+        after: Option<&[TicketId]>,
+        (count, seconds_max): (usize, usize),
+    ) -> Vec<Noted> {
+        if after.is_none() {
+            self.collect(now);
+            self.past.forget(now);
+        }
+        let from = (
+            after.map_or(Bound::Unbounded, Bound::Excluded),
+            Bound::Unbounded,
+        );
+        let open = self.by_lineage.range::<[TicketId], _>(from).take(count);
+        let open = open.map(|(lineage, key)| (lineage, Some(*key)));
+        let past = self.past.after(after).take(count);
+        let mut all: Vec<_> = open.chain(past.map(|lineage| (lineage, None))).collect();
+        all.sort_unstable_by_key(|(lineage, _)| *lineage);
+        all.truncate(count);
+        let note = |(lineage, key): (&Lineage, Option<TicketKey>)| match key {
+            Some(key) => Some(
+                self.tickets
+                    .get(&key)?
+                    .noted(self.collected_at, seconds_max),
+            ),
+            None => Some(self.past.get(lineage)?.seen(self.collected_at, seconds_max)),
+        };
+        all.into_iter().filter_map(note).collect()
     }
 
     /// The key of an open ticket by its lineage.

@@ -6,7 +6,7 @@ use super::*;
 use base::limits::SCHEDULER_PARTS_MAX;
 use base::ticket::{Class, Head, Operations, Slice, Terms};
 use base::{ClusterId, ServerId, Time, VolumeId};
-use reservation::scheduler::{Measured, UserKey};
+use reservation::scheduler::{Cause, Measured, UserKey};
 use std::collections::BTreeMap;
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -321,6 +321,121 @@ fn a_ticket_whose_end_was_a_moment_ago_is_served_as_its_holder() {
     world.submit(part, 2);
     world.run(Time::from_secs(101), &[]);
     assert_eq!((world.done[&over], world.done[&part]), (2, 2));
+}
+
+/// Lets a ticket read for some seconds; what it has got since the first.
+fn work(world: &mut World, grant: &Grant, until: u64) -> Totals {
+    let ticket = Source::Ticket(world.order.open(world.now, grant, STORE).unwrap());
+    world.submit(ticket, 8);
+    world.run(Time::from_secs(until), &[ticket]);
+    totals(world)
+}
+
+/// Of the first ticket.
+fn totals(world: &mut World) -> Totals {
+    let record = world.order.record_of(world.now, &[TicketId([1; 16])], 0);
+    record.unwrap().1
+}
+
+#[test]
+fn what_a_ticket_got_can_be_asked_for_after_it_was_taken_back() {
+    let mut world = World::new(false);
+    let grant = grant(1, 0, &[terms(500_000, 50, 200)]);
+    let got = work(&mut world, &grant, 104);
+    assert!(got.seconds == 4 && got.kept == 4 && got.bytes > 0);
+    world.run(Time::from_millis(104_500), &[]);
+    world.order.revoke(world.now, |_, _| true);
+    assert!(world.order.find(&[TicketId([1; 16])]).is_none());
+    let after = totals(&mut world);
+    assert_eq!(
+        (after.seconds, after.kept),
+        (5, 5),
+        "and its last half second"
+    );
+    assert!(after.bytes >= got.bytes);
+    // Until managers have accounted for the window that it had.
+    world.run(Time::from_secs(200 + 599), &[]);
+    assert_eq!(totals(&mut world), after);
+    world.run(Time::from_secs(200 + 601), &[]);
+    let record = world.order.record_of(world.now, &[TicketId([1; 16])], 0);
+    assert!(record.is_none());
+}
+
+#[test]
+fn a_ticket_of_the_same_id_goes_on_with_the_record_of_the_one_before() {
+    // In force when the longer one is shown, over, and over before the first was shown.
+    for (start, end, longer_at) in [(50, 200, 104), (50, 103, 106), (50, 99, 104)] {
+        let mut world = World::new(false);
+        let first = grant(1, 0, &[terms(500_000, start, end)]);
+        let before = work(&mut world, &first, longer_at);
+        let longer = grant(1, 0, &[terms(400_000, start, 400)]);
+        let after = work(&mut world, &longer, longer_at + 3);
+        assert_eq!(after.seconds, before.seconds + 3, "{end}");
+        assert!(after.bytes > before.bytes, "{end}");
+        // Shown again after it was forgotten for another one, and in a new epoch.
+        world.order.revoke(world.now, |_, epoch| epoch < 1);
+        let anew = grant(1, 1, &[terms(400_000, start, 400)]);
+        let last = work(&mut world, &anew, longer_at + 6);
+        assert_eq!(last.seconds, after.seconds + 3, "{end}");
+    }
+}
+
+#[test]
+fn what_was_noted_goes_on_in_the_next_run_and_the_time_between_was_missed() {
+    let mut world = World::new(false);
+    let whole = grant(1, 0, &[terms(500_000, 50, 200)]);
+    let before = work(&mut world, &whole, 104);
+    world
+        .order
+        .open(world.now, &grant_of_part(&whole), STORE)
+        .unwrap();
+    work(&mut world, &grant(3, 0, &[terms(100_000, 50, 200)]), 104);
+    world
+        .order
+        .revoke(world.now, |ticket, _| ticket == TicketId([3; 16]));
+    let all = world.order.noted(world.now, None, (9, 2));
+    assert_eq!(all.len(), 3);
+    // In any pages.
+    let first = world.order.noted(world.now, None, (2, 2));
+    let rest = world
+        .order
+        .noted(world.now, Some(&first[1].lineage), (2, 2));
+    assert_eq!([first, rest].concat(), all);
+    let mut next = World::new(false);
+    next.now = Time::from_millis(110_300);
+    for noted in all {
+        next.order.remember(next.now, noted);
+    }
+    let (seconds, totals) = next
+        .order
+        .record_of(next.now, &[TicketId([1; 16])], 0)
+        .unwrap();
+    assert_eq!((totals.bytes, totals.kept), (before.bytes, before.kept));
+    assert_eq!(totals.seconds, before.seconds + 7, "104 to 110");
+    assert_eq!(seconds.len(), 2 + 7, "the last two, and those");
+    assert!(
+        seconds[2..]
+            .iter()
+            .all(|one| one.shortfall == Some(Cause::ServerAway))
+    );
+    assert_eq!(seconds[2].promised_nanos, 500_000_000);
+    // What was taken back before misses nothing.
+    let over = next.order.record_of(next.now, &[TicketId([3; 16])], 0);
+    assert!(over.unwrap().1.seconds <= 4);
+    // A server that ends before it is shown the ticket has been there until then.
+    next.run(Time::from_secs(120), &[]);
+    let again = next.order.noted(next.now, None, (9, 900));
+    let mut third = World::new(false);
+    third.now = Time::from_secs(125);
+    for noted in again {
+        third.order.remember(third.now, noted);
+    }
+    let record = third.order.record_of(third.now, &[TicketId([1; 16])], 0);
+    assert_eq!(record.unwrap().1.seconds, totals.seconds + 5);
+    // It is shown again.
+    let last = work(&mut third, &whole, 128);
+    assert_eq!(last.seconds, totals.seconds + 5 + 3);
+    assert_eq!(last.kept, totals.kept + 3);
 }
 
 fn grant_of_part(whole: &Grant) -> Grant {

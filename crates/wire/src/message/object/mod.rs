@@ -596,6 +596,8 @@ pub enum Shortfall {
     SlowDevice,
     /// It had been too slow for what is promised for several seconds.
     Degraded,
+    /// The server was not there.
+    ServerAway,
 }
 
 /// Why a ticket is worth nothing here and now.
