@@ -30,7 +30,8 @@ const AGAIN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How long before a window's end the next ticket is asked for, at most.
 const RENEWAL_TIME: Duration = Duration::from_secs(10);
-/// How often it is asked for from then on until it is there: the manager's clock may be behind.
+/// After how long it is asked for after the end, longer each time: the manager's clock may be
+/// behind.
 const RENEWAL_AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module's head.
@@ -98,6 +99,8 @@ impl Issued {
 /// The present one, and what the server says of it.
 struct State {
     issued: Arc<Issued>,
+    /// How often it was asked for another one and there was none.
+    asked: u32,
     /// There will be no other one.
     is_last: bool,
     /// How the session calls it, from when it is first shown.
@@ -136,6 +139,7 @@ impl MountTicket {
             reservation: None,
             state: Mutex::new(State {
                 issued: Arc::new(Issued::read(bytes)?),
+                asked: 0,
                 is_last: false,
                 number: None,
                 manager_number: None,
@@ -183,10 +187,24 @@ impl MountTicket {
     #[must_use]
     pub fn next_renewal(&self) -> Option<Duration> {
         self.renewal()?;
-        let issued = self.lock().issued.clone();
-        let window = Duration::from_secs(issued.terms.end_secs - issued.terms.start_secs);
-        let wait = issued.left().saturating_sub(RENEWAL_TIME.min(window / 4));
-        Some(wait.max(RENEWAL_AGAIN))
+        let state = self.lock();
+        let issued = &state.issued;
+        let seconds = issued
+            .terms
+            .end_secs
+            .saturating_sub(issued.terms.start_secs);
+        let left = match state.standing {
+            // Whatever this machine's clock says.
+            Standing::Over => Duration::ZERO,
+            _ => issued.left(),
+        };
+        Some(match state.asked {
+            0 => left
+                .saturating_sub(RENEWAL_TIME.min(Duration::from_secs(seconds) / 4))
+                .max(RENEWAL_AGAIN),
+            // Clocks may differ by much more than they should.
+            asked => left.max((RENEWAL_AGAIN * (1 << asked.min(6)) / 2).min(AGAIN_TIME_MAX)),
+        })
     }
 
     /// Whether its window is over, by this machine's clock.
@@ -199,14 +217,19 @@ impl MountTicket {
     /// to be shown.
     pub fn renew(&self, answer: &ReserveReply) -> bool {
         let next = match answer {
-            ReserveReply::Reserved { tickets, .. } => tickets.first(),
+            ReserveReply::Reserved { tickets, .. } => tickets.first().map(|one| &one.ticket),
             ReserveReply::Failed {
                 code: ReserveError::Unavailable,
                 ..
             } => return false,
             _ => None,
         };
-        let next = next.map(|next| Issued::read(&next.ticket));
+        self.take(next.map(Vec::as_slice))
+    }
+
+    /// Uses this one from now on, if it is another one; none: there is no other one any more.
+    fn take(&self, next: Option<&[u8]>) -> bool {
+        let next = next.map(Issued::read);
         let mut state = self.lock();
         let (server, volume) = (state.issued.head.server, state.issued.head.volume);
         let Some(Ok(next)) = next else {
@@ -215,6 +238,7 @@ impl MountTicket {
         };
         let is_like_it = next.head.server == server && next.head.volume == volume;
         if !is_like_it || next.bytes == state.issued.bytes {
+            state.asked = state.asked.saturating_add(1);
             return false;
         }
         let (reservation, terms) = (next.head.id, next.terms.clone());
@@ -222,6 +246,7 @@ impl MountTicket {
         tracing::info!(%reservation, from, until, "the ticket is another one from now on");
         state.issued = Arc::new(next);
         state.standing = Standing::New;
+        state.asked = 0;
         true
     }
 
@@ -529,6 +554,63 @@ mod tests {
             other.note(refusal);
             assert_eq!(other.lock().standing, Standing::Over);
         }
+    }
+
+    /// A ticket of the reservation whose window begins and ends so many seconds from now.
+    fn lasting(start: i64, end: i64) -> Vec<u8> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = i64::try_from(now.unwrap().as_secs()).unwrap();
+        let at = |seconds: i64| u64::try_from(now + seconds).unwrap();
+        let one = ticket(Operations::READ);
+        let terms = Terms {
+            start_secs: at(start),
+            end_secs: at(end),
+            lifetime_end_secs: at(end),
+            ..(*one.terms()).clone()
+        };
+        Ticket::issue(&TicketKey::new(1, [7; 32]), &one.head(), &terms).to_bytes()
+    }
+
+    #[test]
+    fn the_next_ticket_is_asked_for_before_the_end_and_then_less_and_less_often() {
+        let of = |bytes: &[u8]| MountTicket::new(bytes).unwrap().of(TicketId([3; 16]));
+        let wait = |one: &MountTicket| one.next_renewal().map(|wait| wait.as_secs());
+        let long = lasting(-100, 1000);
+        assert!(
+            MountTicket::new(&long).unwrap().next_renewal().is_none(),
+            "whose?"
+        );
+        let one = of(&long);
+        assert!((985..=990).contains(&wait(&one).unwrap()));
+        // There is none yet: again at the end.
+        assert!(!one.take(Some(&long)));
+        assert!((995..=1000).contains(&wait(&one).unwrap()));
+        // The server's clock says that it is over.
+        one.note(TicketRefusal::Expired { seconds: 1 });
+        assert_eq!(wait(&one), Some(1));
+        let longer = lasting(-100, 2000);
+        assert!(one.take(Some(&longer)));
+        assert_eq!(one.lock().standing, Standing::New);
+        assert!((1985..=1990).contains(&wait(&one).unwrap()));
+        // Of one that is past, for as long as the manager has no other.
+        let past = lasting(-100, -1);
+        let one = of(&past);
+        assert!(one.is_past());
+        let waits = [1, 1, 2, 4, 8, 16, 30, 30].map(|expected| {
+            let found = wait(&one);
+            assert!(!one.take(Some(&past)));
+            (expected, found)
+        });
+        for (expected, found) in waits {
+            assert_eq!(found, Some(expected));
+        }
+        assert!(!one.take(None));
+        assert!(one.next_renewal().is_none() && one.renewal().is_none());
+        // One for another server is not used.
+        let mut head = one.head();
+        head.server = ServerId([9; 16]);
+        let other = Ticket::issue(&TicketKey::new(1, [7; 32]), &head, &one.terms());
+        assert!(!of(&long).take(Some(&other.to_bytes())));
     }
 
     #[test]
