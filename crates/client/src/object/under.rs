@@ -17,6 +17,8 @@ use crate::clock::now;
 use base::limits::TICKET_CLOCK_ERROR_MAX;
 use base::ticket::{Head, Operations, Terms, Ticket, TicketError};
 use base::{ObjectId, StoreId, TicketId, Time};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -38,6 +40,8 @@ const RENEWAL_AGAIN: Duration = Duration::from_secs(1);
 pub struct MountTicket {
     /// Whose it is, if that is known: then it can be renewed.
     reservation: Option<TicketId>,
+    /// A part of a second after which it asks later than others: a ticket may be used by thousands.
+    spread: Duration,
     state: Mutex<State>,
     /// Bytes that were moved without it and with it.
     moved: [AtomicU64; 2],
@@ -137,6 +141,7 @@ impl MountTicket {
     pub fn new(bytes: &[u8]) -> Result<Self, TicketError> {
         Ok(Self {
             reservation: None,
+            spread: Duration::from_millis(RandomState::new().hash_one(()) % 1000),
             state: Mutex::new(State {
                 issued: Arc::new(Issued::read(bytes)?),
                 asked: 0,
@@ -198,13 +203,14 @@ impl MountTicket {
             Standing::Over => Duration::ZERO,
             _ => issued.left(),
         };
-        Some(match state.asked {
+        let wait = match state.asked {
             0 => left
                 .saturating_sub(RENEWAL_TIME.min(Duration::from_secs(seconds) / 4))
                 .max(RENEWAL_AGAIN),
             // Clocks may differ by much more than they should.
             asked => left.max((RENEWAL_AGAIN * (1 << asked.min(6)) / 2).min(AGAIN_TIME_MAX)),
-        })
+        };
+        Some(wait + self.spread)
     }
 
     /// Whether its window is over, by this machine's clock.
@@ -221,7 +227,10 @@ impl MountTicket {
             ReserveReply::Failed {
                 code: ReserveError::Unavailable,
                 ..
-            } => return false,
+            } => {
+                self.lock().asked += 1;
+                return false;
+            }
             _ => None,
         };
         self.take(next.map(Vec::as_slice))
@@ -238,7 +247,7 @@ impl MountTicket {
         };
         let is_like_it = next.head.server == server && next.head.volume == volume;
         if !is_like_it || next.bytes == state.issued.bytes {
-            state.asked = state.asked.saturating_add(1);
+            state.asked += 1;
             return false;
         }
         let (reservation, terms) = (next.head.id, next.terms.clone());
@@ -574,7 +583,7 @@ mod tests {
     #[test]
     fn the_next_ticket_is_asked_for_before_the_end_and_then_less_and_less_often() {
         let of = |bytes: &[u8]| MountTicket::new(bytes).unwrap().of(TicketId([3; 16]));
-        let wait = |one: &MountTicket| one.next_renewal().map(|wait| wait.as_secs());
+        let wait = |one: &MountTicket| one.next_renewal().map(|wait| (wait - one.spread).as_secs());
         let long = lasting(-100, 1000);
         assert!(
             MountTicket::new(&long).unwrap().next_renewal().is_none(),
@@ -604,6 +613,12 @@ mod tests {
         for (expected, found) in waits {
             assert_eq!(found, Some(expected));
         }
+        let busy = ReserveReply::Failed {
+            code: ReserveError::Unavailable,
+            message: String::new(),
+        };
+        assert!(!one.renew(&busy));
+        assert!(one.next_renewal().is_some());
         assert!(!one.take(None));
         assert!(one.next_renewal().is_none() && one.renewal().is_none());
         // One for another server is not used.

@@ -234,13 +234,13 @@ impl Volume {
             return Ok(());
         };
         let servers = &stripes.servers;
-        let server = servers.for_ticket(self, ticket.head().server).await;
-        let server = server.map_err(CallError::Failed)?;
-        let shown = ticket.show(&server).await;
+        // Whether or not the server is there now: it hears of the ticket when it is used.
         if !servers.is_manager(ticket.head().server) {
             ticket.show_manager(servers.manager()).await;
         }
-        shown
+        let server = servers.for_ticket(self, ticket.head().server).await;
+        let server = server.map_err(CallError::Failed)?;
+        ticket.show(&server).await
     }
 
     /// Shows the tickets to a manager that does not know them any more, before it is asked to make

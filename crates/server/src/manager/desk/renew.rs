@@ -7,7 +7,7 @@
 
 use super::super::answers::failure;
 use super::super::book::{Rejected, failed};
-use super::super::record::{RowState, ticket_id};
+use super::super::record::{Row, RowState, ticket_id};
 use super::Desk;
 use base::TicketId;
 use base::ticket::Ticket;
@@ -39,8 +39,8 @@ impl Desk {
         };
         // Equal hashes are compared in equal time.
         let is_genuine = blake3::hash(&issued.to_bytes()) == blake3::hash(shown);
-        let mut numbers = 0..=row.present(self.book.now());
-        if !is_genuine || !numbers.any(|number| ticket_id(reservation, number) == head.id) {
+        let number = number_at(row, terms.start_secs);
+        if !is_genuine || number.is_none_or(|it| ticket_id(reservation, it) != head.id) {
             return Err(unknown());
         }
         let mut reply = self.shown(reservation, true);
@@ -60,4 +60,14 @@ impl Desk {
             false => Ok(reply),
         }
     }
+}
+
+/// The number of the window that begins at a second.
+fn number_at(row: &Row, start_secs: u64) -> Option<u32> {
+    let after = start_secs.checked_sub(row.window.start().as_secs())?;
+    let number = match row.every_secs {
+        0 => (after == 0).then_some(0)?,
+        every => after.is_multiple_of(every).then_some(after / every)?,
+    };
+    u32::try_from(number).ok().filter(|it| *it < row.count)
 }
