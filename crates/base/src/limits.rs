@@ -513,6 +513,11 @@ pub const OBJECT_CLASS_BYTES_MAX: usize = 512 << 20;
 /// What a credential of those who administer has of it in any case: a manager's confirmations and
 /// releases of space take less than a kilobyte each, and are not to wait for machines.
 pub const OBJECT_ADMIN_BYTES_ALWAYS: usize = 4 << 20;
+/// What any other credential or reservation has of it, however many take all that they can: a few
+/// of the largest requests.
+pub const OBJECT_OWNER_BYTES_ALWAYS: usize = 4 << 20;
+/// By how much a class is exceeded for that: 64 of them.
+pub const OBJECT_CLASS_BYTES_BEYOND: usize = 64 * OBJECT_OWNER_BYTES_ALWAYS;
 /// How often a client asks again that a busy server has refused: with growing pauses some seconds.
 pub const OBJECT_BUSY_TRIES_MAX: u32 = 32;
 /// Objects in one reply; each takes at most 53 bytes.

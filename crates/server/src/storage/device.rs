@@ -4,20 +4,20 @@
 //! it written, so that its space stays its own, and measured for a few seconds. That is enough to
 //! serve and to promise cautiously; `azekura store calibrate` measures longer.
 
-use super::budget::Budgets;
+use super::appends::Appends;
+use super::budget::{Budgets, Scale};
 use super::clock::StorageClock;
 use super::commits::Commits;
-use super::dispatch::{Dispatcher, stall};
+use super::dispatch::Dispatcher;
 use super::error::StorageError;
 use super::model::{Floors, Plan};
 use crate::data::random;
 use base::limits::{DEVICE_IN_FLIGHT_BYTES_MAX, QUICK_CALIBRATION_TIME_MAX};
-use base::{BlockDevice, Extent, ObjectId, StoreId};
+use base::{BlockDevice, Extent, StoreId};
 use reservation::scheduler::{Measured, Operation};
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use store::device::{
     Calibration, Capability, DeviceOptions, FileDevice, InOrder, Queue, Ring, calibrate,
@@ -87,49 +87,8 @@ pub(crate) struct Device {
     pub(super) dispatcher: Dispatcher,
     pub(super) commits: Commits,
     pub(super) budgets: Arc<Budgets>,
-    pub(super) appends: Appends,
-}
-
-/// Objects to which somebody appends: one after the other, because each begins where the one
-/// before has ended.
-#[derive(Default)]
-pub(super) struct Appends {
-    objects: Mutex<BTreeSet<ObjectId>>,
-    left: Condvar,
-}
-
-/// The right to append to an object, as long as it is there.
-pub(super) struct Appending<'a> {
-    appends: &'a Appends,
-    object: ObjectId,
-}
-
-impl Appends {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<ObjectId>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for those before, whose writes have time limits. Meanwhile the device is for others:
-    /// what those before wait for may be one of them.
-    pub(super) fn enter(&self, object: ObjectId) -> Appending<'_> {
-        if !self.lock().insert(object) {
-            stall();
-            let mut objects = self.lock();
-            while !objects.insert(object) {
-                let left = self.left.wait(objects);
-                objects = left.unwrap_or_else(PoisonError::into_inner);
-            }
-        }
-        let appends = self;
-        Appending { appends, object }
-    }
-}
-
-impl Drop for Appending<'_> {
-    fn drop(&mut self) {
-        self.appends.lock().remove(&self.object);
-        self.appends.left.notify_all();
-    }
+    pub(super) scale: Scale,
+    pub(super) appends: Arc<Appends>,
 }
 
 impl Drop for Device {
@@ -187,7 +146,8 @@ impl Device {
             au_count: u64::from(layout.au_count),
             dispatcher,
             budgets: Arc::default(),
-            appends: Appends::default(),
+            scale: Scale::of(layout.au_bytes, layout.log_bytes),
+            appends: Arc::default(),
         })
     }
 

@@ -5,8 +5,9 @@ use super::judge::{JudgeError, judge_window};
 use crate::link::Link;
 use crate::share::ShareKey;
 use base::limits::{
-    OBJECT_ADMIN_BYTES_ALWAYS, OBJECT_CLASS_BYTES_MAX, OBJECT_CONNECTION_BYTES_MAX,
-    OBJECT_REQUESTS_MAX, SCHEDULER_TICKETS_MAX, SESSION_TICKETS_MAX,
+    OBJECT_ADMIN_BYTES_ALWAYS, OBJECT_CLASS_BYTES_BEYOND, OBJECT_CLASS_BYTES_MAX,
+    OBJECT_CONNECTION_BYTES_MAX, OBJECT_OWNER_BYTES_ALWAYS, OBJECT_REQUESTS_MAX,
+    SCHEDULER_TICKETS_MAX, SESSION_TICKETS_MAX,
 };
 use base::ticket::{Grant, Operations, Terms, TicketError};
 use base::{StoreId, TicketId, Time, VolumeId};
@@ -25,6 +26,8 @@ pub(crate) struct HeldTicket {
     /// How each device of this server that it has a share of calls it; none for one that is for
     /// another server.
     pub(super) keys: BTreeMap<StoreId, TicketKey>,
+    /// Whether it was opened at an exported directory.
+    is_export: bool,
 }
 
 impl HeldTicket {
@@ -57,11 +60,25 @@ impl HeldTicket {
 
 /// A session's tickets, by its own numbers.
 #[derive(Debug, Default)]
-pub(crate) struct SessionTickets(Mutex<HashMap<u32, Arc<HeldTicket>>>);
+pub(crate) struct SessionTickets {
+    held: Mutex<HashMap<u32, Arc<HeldTicket>>>,
+    /// How many of them are for exported directories.
+    of_exports: AtomicUsize,
+}
 
 impl SessionTickets {
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Arc<HeldTicket>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, held: &mut HashMap<u32, Arc<HeldTicket>>, number: u32, ticket: HeldTicket) {
+        held.insert(number, Arc::new(ticket));
+        self.count(held);
+    }
+
+    fn count(&self, held: &HashMap<u32, Arc<HeldTicket>>) {
+        let of_exports = held.values().filter(|it| it.is_export).count();
+        self.of_exports.store(of_exports, Ordering::Release);
     }
 
     /// Judges a ticket and opens it at every device that it has a share of.
@@ -79,11 +96,12 @@ impl SessionTickets {
         if held.len() >= SESSION_TICKETS_MAX && !held.contains_key(&number) {
             return Err(TicketRefusal::TooMany);
         }
-        let mut keys = BTreeMap::new();
+        let (mut keys, mut is_export) = (BTreeMap::new(), false);
         for slice in &grant.terms().slices {
             let Some(device) = storage.device(slice.device) else {
                 if let Some(opened) = storage.open_export(&grant, slice.device) {
                     keys.insert(slice.device, opened.map_err(open_refusal)?);
+                    is_export = true;
                 }
                 continue;
             };
@@ -97,7 +115,12 @@ impl SessionTickets {
         if keys.is_empty() {
             return Err(TicketRefusal::NoSlice);
         }
-        held.insert(number, Arc::new(HeldTicket { grant, keys }));
+        let ticket = HeldTicket {
+            grant,
+            keys,
+            is_export,
+        };
+        self.insert(&mut held, number, ticket);
         Ok(())
     }
 
@@ -113,8 +136,12 @@ impl SessionTickets {
         if held.len() >= SESSION_TICKETS_MAX && !held.contains_key(&number) {
             return Err(TicketRefusal::TooMany);
         }
-        let keys = BTreeMap::new();
-        held.insert(number, Arc::new(HeldTicket { grant, keys }));
+        let ticket = HeldTicket {
+            grant,
+            keys: BTreeMap::new(),
+            is_export: false,
+        };
+        self.insert(&mut held, number, ticket);
         Ok(())
     }
 
@@ -154,21 +181,25 @@ impl SessionTickets {
         })
     }
 
-    /// Whether one of them is for an exported directory, and good now.
+    /// Whether one of them is for an exported directory, and good now. Asked for each request: who
+    /// has none waits for nobody here.
     pub(crate) fn has_export(&self, storage: &Storage) -> bool {
-        if !storage.has_exports_in_use() {
+        if self.of_exports.load(Ordering::Acquire) == 0 {
             return false;
         }
         let now = storage.now();
         let held = self.lock();
         let mut of_exports = held
             .values()
-            .filter(|it| storage.export_of(it.volume()).is_some());
+            .filter(|it| it.is_export && storage.export_of(it.volume()).is_some());
         of_exports.any(|held| held.check(storage, now).is_ok())
     }
 
     pub(super) fn close(&self, number: u32) {
-        self.lock().remove(&number);
+        let mut held = self.lock();
+        if held.remove(&number).is_some() {
+            self.count(&held);
+        }
     }
 
     pub(super) fn get(&self, number: u32) -> Result<Arc<HeldTicket>, TicketRefusal> {
@@ -237,7 +268,15 @@ impl Owner {
     fn always_bytes(self) -> usize {
         match self {
             Self::Admin(_) => OBJECT_ADMIN_BYTES_ALWAYS,
-            Self::Ticket(_) | Self::Credential(_) => 0,
+            Self::Ticket(_) | Self::Credential(_) => OBJECT_OWNER_BYTES_ALWAYS,
+        }
+    }
+
+    /// How far a class goes beyond its bound for that.
+    fn beyond(self) -> usize {
+        match self {
+            Self::Admin(_) => usize::MAX - OBJECT_CLASS_BYTES_MAX,
+            Self::Ticket(_) | Self::Credential(_) => OBJECT_CLASS_BYTES_BEYOND,
         }
     }
 }
@@ -255,7 +294,8 @@ struct Used {
 /// What those of all connections take.
 ///
 /// Nobody has more than is left for the others: one alone has half of a class, two a third each.
-/// So whoever does not read replies leaves room for those who come.
+/// So whoever does not read replies leaves room for those who come. Many who do not leave less to
+/// each who comes, but never less than some requests take, up to a bound of its own.
 #[derive(Debug, Default)]
 pub(super) struct ClassBytes([Mutex<OwnerBytes>; 2]);
 
@@ -271,7 +311,9 @@ impl OwnerBytes {
     fn take(&mut self, owner: Owner, bytes: usize) -> bool {
         let own = self.owners.get(&owner).map_or(0, |own| *own) + bytes;
         let left = OBJECT_CLASS_BYTES_MAX.saturating_sub(self.all);
-        let fits = own <= left.max(owner.always_bytes());
+        let has_always = own <= owner.always_bytes()
+            && self.all.saturating_add(bytes) <= OBJECT_CLASS_BYTES_MAX + owner.beyond();
+        let fits = own <= left || has_always;
         if fits {
             self.all += bytes;
             self.owners.insert(owner, own);
@@ -348,9 +390,12 @@ impl Drop for Charge {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{open, with_store};
     use super::*;
     use crate::link::LinkKey;
     use crate::share::Whole;
+    use base::ticket::{Class, Head};
+    use base::{ClusterId, ServerId};
     use std::sync::Weak;
     use wire::message::ConnectionRole;
 
@@ -370,6 +415,60 @@ mod tests {
 
     fn user(number: u64) -> Owner {
         Owner::Credential(ShareKey(number))
+    }
+
+    #[test]
+    fn who_has_no_ticket_for_an_export_is_not_asked_about_each() {
+        let (directory, _) = with_store(16);
+        let storage = open(&directory);
+        let session = SessionTickets::default();
+        let ticket = |is_export| {
+            let (head, terms) = (head(), terms());
+            let lineage = vec![(head.id, terms)];
+            HeldTicket {
+                grant: Grant { head, lineage },
+                keys: BTreeMap::new(),
+                is_export,
+            }
+        };
+        let of_exports = || session.of_exports.load(Ordering::Relaxed);
+        session.insert(&mut session.lock(), 1, ticket(false));
+        assert_eq!(of_exports(), 0);
+        let held = session.lock();
+        assert!(!session.has_export(&storage), "without a look at them");
+        drop(held);
+        session.insert(&mut session.lock(), 1, ticket(true));
+        session.insert(&mut session.lock(), 2, ticket(true));
+        assert_eq!(of_exports(), 2);
+        session.insert(&mut session.lock(), 2, ticket(false));
+        session.close(1);
+        session.close(1);
+        assert_eq!(of_exports(), 0);
+    }
+
+    fn head() -> Head {
+        Head {
+            class: Class::Standard,
+            cluster: ClusterId([0; 16]),
+            server: ServerId([0; 16]),
+            id: TicketId([1; 16]),
+            epoch: 0,
+            holder: 1000,
+            volume: VolumeId([7; 16]),
+            key_id: 1,
+        }
+    }
+
+    fn terms() -> Terms {
+        Terms {
+            operations: Operations::READ_WRITE,
+            burst_millis: 0,
+            start_secs: 1,
+            end_secs: 2,
+            lifetime_end_secs: 2,
+            slices: Vec::new(),
+            path: Vec::new(),
+        }
     }
 
     #[test]
@@ -422,6 +521,36 @@ mod tests {
                 .iter()
                 .all(|class| class.lock().unwrap().owners.is_empty())
         );
+    }
+
+    #[test]
+    fn those_who_come_to_many_who_read_nothing_have_some_requests_up_to_a_bound() {
+        let all = Arc::new(ClassBytes::default());
+        let bytes = 1 << 20;
+        let take = |key, owner| Charge::take(&link(key), &all, owner, bytes);
+        let takes_all = |owner, links: u64| {
+            let mut taken = Vec::new();
+            for key in 0..links {
+                taken.extend(std::iter::from_fn(|| take(key, owner)));
+            }
+            taken
+        };
+        let ticket = |number: u64| {
+            let mut id = [7; 16];
+            id[..8].copy_from_slice(&number.to_le_bytes());
+            Owner::Ticket(TicketId(id))
+        };
+        let owners: [fn(u64) -> Owner; 2] = [user, ticket];
+        for owner in owners {
+            let links = (OBJECT_CLASS_BYTES_MAX / OBJECT_CONNECTION_BYTES_MAX) as u64;
+            let mut held: Vec<_> = (0..12).map(|it| takes_all(owner(it), links)).collect();
+            let always = OBJECT_OWNER_BYTES_ALWAYS / bytes;
+            assert_eq!(takes_all(owner(100), 1).len(), always, "a newcomer");
+            held.extend((200..1000).map(|it| takes_all(owner(it), 1)));
+            let count: usize = held.iter().map(Vec::len).sum();
+            let most = OBJECT_CLASS_BYTES_MAX + OBJECT_CLASS_BYTES_BEYOND;
+            assert_eq!(count * bytes, most, "all of them together");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! I/O.
 
 use super::Storage;
-use super::budget::{Account, Growing, blocks, unit_blocks};
+use super::budget::{Account, Growing};
 use super::device::Device;
 use super::dispatch::Task;
 use super::held::{Charge, HeldTicket};
@@ -235,6 +235,18 @@ impl Job {
     where
         W: FnOnce(&Job) -> Result<Done, ObjectError> + Send + 'static,
     {
+        self.submit_as(operation, pieces, |_, task| task);
+    }
+
+    /// The same; what is carried out is made of each, which has its number.
+    fn submit_as<W>(
+        self: &Arc<Self>,
+        operation: Operation,
+        pieces: Vec<(u32, W)>,
+        made: impl Fn(usize, Task) -> Task,
+    ) where
+        W: FnOnce(&Job) -> Result<Done, ObjectError> + Send + 'static,
+    {
         {
             let mut progress = self.lock();
             progress.left = pieces.len();
@@ -251,7 +263,7 @@ impl Job {
                     index,
                 };
                 let task: Task = Box::new(move || piece.carry_out(work));
-                (operation, bytes, task)
+                (operation, bytes, made(index, task))
             });
         // One that is refused is dropped, and has failed by that.
         let _ = self.device.dispatcher.submit(self.source, tasks);
@@ -332,7 +344,6 @@ impl Job {
                 let Some(data) = data else {
                     return Ok(Done::Moved(0));
                 };
-                let _turn = job.device.appends.enter(object);
                 let payer = job.draw(object, None, u64::from(bytes))?;
                 let (offset, writing) = job
                     .device
@@ -344,7 +355,14 @@ impl Job {
             };
             (len, work)
         });
-        self.submit(Operation::Write, pieces.collect());
+        let appends = &self.device.appends;
+        self.submit_as(Operation::Write, pieces.collect(), |index, task| {
+            let appends = appends.clone();
+            match index == last {
+                true => Box::new(move || appends.carry_out(object, task)),
+                false => task,
+            }
+        });
         Ok(Begun::UnderWay)
     }
 
@@ -371,8 +389,8 @@ impl Job {
         }
         let size = info.size_bytes;
         let end = end.unwrap_or(size.saturating_add(more)).max(size);
-        let au_bytes = self.device.au_bytes;
-        let (now, then) = (blocks(size, au_bytes), blocks(end, au_bytes));
+        let scale = self.device.scale;
+        let (now, then) = (scale.blocks(size), scale.blocks(end));
         match self.charge(ticket, object, now, then)? {
             true => Ok(payer),
             false if is_free => Ok(None),
@@ -398,7 +416,7 @@ impl Job {
         if self.device.store.info(object).is_ok() {
             return Err(ObjectError::Exists);
         }
-        let blocks = blocks(0, self.device.au_bytes);
+        let blocks = self.device.scale.blocks(0);
         match self.charge(ticket, object, 0, blocks)? {
             true => Ok(payer),
             false if is_free => Ok(None),
@@ -454,7 +472,7 @@ impl Job {
             ObjectStep::Create { object, end_secs } => {
                 let (terms, payer) = self.terms(*end_secs)?;
                 let payer = self.draw_new(*object, (terms, payer))?;
-                done(store.create_from(*object, terms, payer))
+                self.created(store.create_from(*object, terms, payer))
             }
             ObjectStep::SetAttribute { object, attribute } => {
                 let (name, contents) = (&attribute.name, &attribute.contents);
@@ -496,6 +514,17 @@ impl Job {
             | ObjectStep::SpaceUsed { .. } => self.change_space(step),
             of_bytes => self.change_bytes(of_bytes),
         }
+    }
+
+    /// What became of a new object. One that somebody else has made may have been drawn for here.
+    fn created(&self, created: Result<(), StoreError>) -> Outcome {
+        if let Err(error) = &created
+            && !matches!(error, StoreError::Exists(_))
+        {
+            let growing = std::mem::take(&mut self.lock().growing);
+            growing.into_iter().for_each(Growing::undo);
+        }
+        created.map(|()| ObjectStepReply::Done).map_err(failed)
     }
 
     /// Steps about the space of tickets, for managers.
@@ -633,7 +662,7 @@ fn accounts(device: &Device, ticket: &HeldTicket) -> Result<Vec<Account>, StoreE
         let slice = terms.slices.iter().find(|slice| slice.device == device.id);
         let budget = slice.map_or(0, |slice| slice.au_budget);
         if lineage.len() > 1 || !is_counted {
-            let blocks = budget.saturating_mul(unit_blocks(device.au_bytes));
+            let blocks = budget.saturating_mul(device.scale.unit_blocks());
             accounts.push((lineage.clone(), blocks));
         }
     }

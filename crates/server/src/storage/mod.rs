@@ -51,6 +51,7 @@
 //! [`Storage::raise_epoch`]. All of them may block.
 
 mod added;
+mod appends;
 mod budget;
 mod clock;
 mod commits;

@@ -8,7 +8,8 @@
 //! renamed, so whenever the server is killed the file is the old one or the new one.
 //!
 //! It is an account and no promise: a file that is damaged, or that a newer release wrote, is
-//! warned of, and begun anew. What is noted of a store that is missing is kept as it is.
+//! warned of, and begun anew; a single record that makes no sense is left out. What is noted of a
+//! store that is missing is kept as it is.
 
 use super::Storage;
 use super::dispatch::{History, Noted, Totals};
@@ -46,6 +47,7 @@ pub(super) type At = (StoreId, Noted);
 struct Record {
     device: StoreId,
     lineage: Vec<TicketId>,
+    epoch: u64,
     start: u64,
     end: u64,
     until: u64,
@@ -112,6 +114,7 @@ fn record((device, noted): &At, seconds_max: usize) -> Record {
     Record {
         device: *device,
         lineage: noted.lineage.clone(),
+        epoch: noted.epoch,
         start: noted.start,
         end: noted.end,
         until: noted.until,
@@ -149,6 +152,7 @@ fn noted(record: Record) -> Option<At> {
     };
     let noted = Noted {
         lineage: record.lineage,
+        epoch: record.epoch,
         start: record.start,
         end: record.end,
         until: record.until,
@@ -196,9 +200,16 @@ fn decode(bytes: &[u8]) -> Result<Vec<At>, RecordsError> {
     let Ok((records, [])) = postcard::take_from_bytes::<Vec<Record>>(body) else {
         return Err(RecordsError::Damaged);
     };
-    let all: Option<Vec<_>> = records.into_iter().map(noted).collect();
-    all.filter(|all| all.len() <= NOTED_RECORDS_MAX)
-        .ok_or(RecordsError::Damaged)
+    if records.len() > NOTED_RECORDS_MAX {
+        return Err(RecordsError::Damaged);
+    }
+    let read = records.len();
+    let all: Vec<_> = records.into_iter().filter_map(noted).collect();
+    if all.len() < read {
+        let count = read - all.len();
+        tracing::warn!(count, "records of what tickets got make no sense: left out");
+    }
+    Ok(all)
 }
 
 /// The file, and what of it is nobody's here.
@@ -318,7 +329,10 @@ impl Drop for Keeper {
 impl Storage {
     /// Gives devices what was noted of their tickets, and begins to note.
     pub(super) fn keep_records(self: &Arc<Self>, all: Vec<At>) {
-        for (device, noted) in all {
+        let known = self.known();
+        for (device, mut noted) in all {
+            // Before a crash that came before this could be noted.
+            noted.cut_if(|ticket, epoch| known.is_revoked(ticket, epoch));
             if let Some(device) = self.device(device) {
                 device.dispatcher.remember(noted);
             } else if let Some(export) = self.export(device) {
@@ -365,6 +379,7 @@ impl Storage {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{open, with_store};
     use super::*;
 
     fn example(device: u8, links: u8) -> At {
@@ -386,6 +401,7 @@ mod tests {
         };
         let noted = Noted {
             lineage: (0..links).map(|link| TicketId([link + 1; 16])).collect(),
+            epoch: 300,
             start: 1_699_999_000,
             end: 1_700_009_000,
             until: 1_700_000_002,
@@ -439,6 +455,48 @@ mod tests {
         assert_eq!(decode(&newer), Err(RecordsError::Newer(2)));
         let many = sealed([&bytes[..HEAD_BYTES], &[0xff, 0xff, 0xff, 0xff, 0x0f]].concat());
         assert_eq!(decode(&many), Err(RecordsError::Damaged));
+    }
+
+    #[test]
+    fn a_record_that_makes_no_sense_does_not_cost_the_others() {
+        let mut bad = example(8, 1);
+        let (mut seconds, totals) = bad.1.history.from(0);
+        seconds.reverse();
+        bad.1.history = History::of(seconds, totals);
+        let bytes = encode(vec![example(7, 1), bad, example(9, 2)]);
+        assert_eq!(decode(&bytes), Ok(vec![example(7, 1), example(9, 2)]));
+    }
+
+    #[test]
+    fn what_was_taken_back_before_a_crash_misses_nothing_after_it() {
+        let (directory, store) = with_store(16);
+        let storage = open(&directory);
+        let clock = storage.now();
+        let now = clock.as_nanos() / 1_000_000_000;
+        let (revoked, other, older) = (TicketId([5; 16]), TicketId([6; 16]), TicketId([7; 16]));
+        storage.revoke(&[(revoked, now + 3600)]).unwrap();
+        storage.raise_epoch(2).unwrap();
+        drop(storage);
+        let open_ticket = |(ticket, epoch)| {
+            let noted = Noted {
+                lineage: vec![ticket],
+                epoch,
+                start: now - 100,
+                end: now + 100,
+                until: now - 50,
+                kept_until: now + 700,
+                share_ppm: 1000,
+                history: History::default(),
+            };
+            (store, noted)
+        };
+        let all = [(revoked, 2), (other, 2), (older, 1)].map(open_ticket);
+        let (mut records, _) = Records::open(directory.path());
+        records.write(all.to_vec(), clock).unwrap();
+        let storage = open(&directory);
+        let seconds = |ticket| storage.seconds(store, &[ticket], 0).unwrap().1.seconds;
+        assert!(seconds(other) >= 50);
+        assert_eq!((seconds(revoked), seconds(older)), (0, 0));
     }
 
     #[test]

@@ -452,6 +452,7 @@ fn what_tickets_got_outlives_a_run_that_was_killed_at_stores_and_exports() {
         let ticket = in_force(&storage, volume, device);
         session.open(&storage, number, &ticket).unwrap();
     }
+    assert!(session.has_export(&storage));
     let totals = |storage: &Storage, device| storage.seconds(device, &lineage, 0).unwrap().1;
     let until_more = |storage: &Storage, than: u64| {
         while at

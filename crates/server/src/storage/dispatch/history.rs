@@ -84,9 +84,12 @@ impl History {
         self.seconds.push_back(second);
     }
 
-    /// Seconds in which there was no server, all of them after the last one.
+    /// Seconds in which there was no server. Those up to the last one that is known were counted:
+    /// there was one in a part of it, or the clock was set back since.
     pub(super) fn miss(&mut self, seconds: Range<u64>, promised_nanos: u64) {
-        let count = seconds.end.saturating_sub(seconds.start);
+        let last = self.seconds.back();
+        let fresh = last.map_or(0, |last| last.second.saturating_add(1));
+        let count = seconds.end.saturating_sub(seconds.start.max(fresh));
         self.totals.seconds += count;
         let shown = count.min(TICKET_RECORD_SECONDS_MAX as u64);
         for second in seconds.end - shown..seconds.end {
@@ -162,6 +165,22 @@ mod tests {
         let last = history.last(2);
         assert_eq!(last.from(0).0, history.from(11).0);
         assert_eq!(last.from(0).1, history.from(0).1);
+    }
+
+    #[test]
+    fn seconds_that_are_known_are_not_missed_again() {
+        let mut history = History::default();
+        history.add(vec![second(7, None), second(10, None)]);
+        history.miss(5..10, 5);
+        history.miss(10..11, 5);
+        assert_eq!(history.from(0).0.len(), 2);
+        history.miss(8..13, 5);
+        let (all, totals) = history.from(0);
+        let seen: Vec<_> = all.iter().map(|one| one.second).collect();
+        assert_eq!((seen, totals.seconds), (vec![7, 10, 11, 12], 4));
+        history.add(vec![second(u64::MAX, None)]);
+        history.miss(13..u64::MAX, 5);
+        assert_eq!(history.from(0).0.len(), 5);
     }
 
     #[test]

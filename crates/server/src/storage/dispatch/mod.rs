@@ -14,7 +14,9 @@
 //!
 //! A piece that stalls (see [`order`]) keeps its lane; another lane takes its place, up to
 //! [`STALLS_MAX`]. Beyond that the store's own I/O does not wait at the gate any more: what so many
-//! wait for is urgent. So a checkpoint that writers wait for never waits for these writers.
+//! wait for is urgent. So a checkpoint that writers wait for never waits for these writers. What
+//! waits for another request is put aside ([`put_aside`]) and counts for none of that: it has
+//! neither a lane nor a place, and it is ready again when that one is done.
 
 mod history;
 mod order;
@@ -122,8 +124,8 @@ impl Shared {
             AT.set(Some((Arc::downgrade(self), key)));
             // A task that panics is a bug of its own; its text has been printed where it happened.
             let bytes = catch_unwind(AssertUnwindSafe(task)).unwrap_or(0);
-            AT.set(None);
-            done = Some((key, bytes));
+            // What was put aside is not done.
+            done = AT.take().map(|_| (key, bytes));
         }
     }
 
@@ -203,6 +205,13 @@ impl Dispatcher {
         plan: Arc<Plan>,
         is_first_come: bool,
     ) -> io::Result<Self> {
+        let this = Self::new(clock, plan, is_first_come);
+        this.begin()?;
+        Ok(this)
+    }
+
+    /// One that has no threads yet: what is accepted waits until it begins.
+    pub(crate) fn new(clock: Arc<StorageClock>, plan: Arc<Plan>, is_first_come: bool) -> Self {
         let order = Order::new(clock.now(), plan, is_first_come);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
@@ -214,13 +223,25 @@ impl Dispatcher {
             }),
             clock,
         });
-        let this = Self { shared };
-        let mut state = this.shared.lock();
-        for _ in 0..REQUESTS_IN_FLIGHT_MAX {
-            this.shared.add_lane(&mut state)?;
+        Self { shared }
+    }
+
+    /// Starts the threads, if they are not there.
+    ///
+    /// # Errors
+    /// If there can be no more threads; what there is goes on, and the others are tried again.
+    pub(crate) fn begin(&self) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        while state.lanes.len() < REQUESTS_IN_FLIGHT_MAX && !state.is_stopping {
+            self.shared.add_lane(&mut state)?;
         }
-        drop(state);
-        Ok(this)
+        Ok(())
+    }
+
+    /// How many threads there are.
+    #[cfg(test)]
+    pub(super) fn lanes(&self) -> usize {
+        self.shared.lock().lanes.len()
     }
 
     /// The gate for the store on this device.
@@ -366,6 +387,55 @@ pub(super) fn stall() {
         && let Some(shared) = shared.upgrade()
     {
         shared.stall(key);
+    }
+}
+
+/// A piece that was put aside. Dropped, it is done.
+pub(super) struct Aside(Option<(Weak<Shared>, RequestKey)>);
+
+/// Takes what the calling lane carries out from it: the lane does something else when it is left,
+/// and the piece goes on later. Nothing on other threads.
+pub(super) fn put_aside() -> Option<Aside> {
+    let (shared, key) = AT.take()?;
+    if let Some(shared) = shared.upgrade() {
+        let mut state = shared.lock();
+        state.order.put_aside(shared.clock.now(), key);
+        shared.poll(&mut state);
+        Shared::release(state);
+    }
+    Some(Aside(Some((shared, key))))
+}
+
+impl Aside {
+    /// The piece goes on in a lane, with what is left of it. Not if the lanes have ended; nothing
+    /// is made then.
+    pub(super) fn go_on(mut self, rest: impl FnOnce() -> Task) -> bool {
+        let Some((shared, key)) = self.0.take() else {
+            return false;
+        };
+        let Some(shared) = shared.upgrade() else {
+            return false;
+        };
+        let mut state = shared.lock();
+        let is_stopping = state.is_stopping;
+        if is_stopping {
+            state.order.complete(shared.clock.now(), key, 0);
+        } else {
+            state.ready.push_back((key, rest()));
+        }
+        Shared::release(state);
+        !is_stopping
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if let Some((shared, key)) = self.0.take()
+            && let Some(shared) = shared.upgrade()
+        {
+            let mut state = shared.lock();
+            state.order.complete(shared.clock.now(), key, 0);
+        }
     }
 }
 

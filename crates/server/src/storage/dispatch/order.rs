@@ -13,7 +13,8 @@
 //!
 //! A request that has to wait in the store for a commit or a checkpoint *stalls*: the device does
 //! not have it meanwhile, and must not stand still for it, least of all because the checkpoint's
-//! own I/O comes through here, too.
+//! own I/O comes through here, too. One that waits for another request is *put aside*: the same,
+//! and nobody stands still with it. What so stands aside is never a reason to hurry the store.
 
 use super::super::model::Plan;
 use super::history::{History, Totals};
@@ -79,6 +80,7 @@ impl Open {
         };
         Noted {
             lineage: self.lineage.clone(),
+            epoch: self.epoch,
             start,
             end,
             until: seconds_of(collected_at).min(end),
@@ -93,18 +95,27 @@ impl Open {
         let history = std::mem::take(&mut self.history);
         let mut noted = self.noted(now, 0);
         noted.history = history;
-        // Nothing of it is missed from now on.
-        noted.end = noted.end.min(seconds_up(now)).max(noted.start);
-        noted.until = noted.end;
+        noted.cut(seconds_up(now));
         noted
     }
+}
+
+/// Where a piece is that was given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// At the device.
+    Device,
+    /// In the store, where it waits.
+    Store,
+    /// Put aside.
+    Aside,
 }
 
 /// A piece that was given out and is not done.
 #[derive(Clone, Copy, Debug)]
 struct Flying {
     source: Source,
-    is_stalled: bool,
+    at: At,
 }
 
 /// See the module's head. `T` is whatever the caller needs to carry a piece out.
@@ -116,6 +127,8 @@ pub(crate) struct Order<T> {
     is_first_come: bool,
     by_lineage: BTreeMap<Lineage, TicketKey>,
     tickets: BTreeMap<TicketKey, Open>,
+    /// How many are open of each reservation: its own ticket and all parts of it.
+    of_root: BTreeMap<TicketId, usize>,
     past: Past,
     last_ticket: u64,
     flying: BTreeMap<RequestKey, Flying>,
@@ -123,6 +136,9 @@ pub(crate) struct Order<T> {
     waiting: BTreeSet<RequestKey>,
     collected_at: Time,
     done: Done,
+    /// Open tickets that were looked at one by one, to find those of a reservation.
+    #[cfg(test)]
+    pub(super) looked_at: std::cell::Cell<usize>,
 }
 
 impl<T> Order<T> {
@@ -134,12 +150,15 @@ impl<T> Order<T> {
             is_first_come,
             by_lineage: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            of_root: BTreeMap::new(),
             past: Past::default(),
             last_ticket: 0,
             flying: BTreeMap::new(),
             waiting: BTreeSet::new(),
             collected_at: now,
             done: Done::default(),
+            #[cfg(test)]
+            looked_at: std::cell::Cell::default(),
         }
     }
 
@@ -214,6 +233,7 @@ impl<T> Order<T> {
         }
         self.last_ticket += 1;
         self.by_lineage.insert(lineage.clone(), key);
+        *self.of_root.entry(lineage[0]).or_default() += 1;
         let open = Open {
             lineage: lineage.clone(),
             terms,
@@ -231,7 +251,7 @@ impl<T> Order<T> {
             return Ok(());
         };
         let has_room = |this: &Self| {
-            let own = this.below(std::slice::from_ref(root)).count();
+            let own = this.of_root.get(root).copied().unwrap_or(0);
             own + this.tickets.len() < SCHEDULER_PARTS_MAX
         };
         if has_room(self) {
@@ -249,7 +269,11 @@ impl<T> Order<T> {
     fn below<'a>(&'a self, whole: &'a [TicketId]) -> impl Iterator<Item = TicketKey> + 'a {
         let from = (Bound::Included(whole), Bound::Unbounded);
         let all = self.by_lineage.range::<[TicketId], _>(from);
-        let own = all.take_while(|(lineage, _)| lineage.starts_with(whole));
+        let own = all.take_while(|(lineage, _)| {
+            #[cfg(test)]
+            self.looked_at.set(self.looked_at.get() + 1);
+            lineage.starts_with(whole)
+        });
         own.map(|(_, key)| *key)
     }
 
@@ -264,6 +288,7 @@ impl<T> Order<T> {
         for key in gone.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.close(now, key);
         }
+        self.past.revoke(now, is_revoked);
     }
 
     /// Closes a ticket, and before it those that were split from it. What they got is kept.
@@ -276,8 +301,18 @@ impl<T> Order<T> {
             let rest = self.scheduler.close_ticket(now, key);
             if let Some(mut open) = self.tickets.remove(&key) {
                 self.by_lineage.remove(&open.lineage);
+                self.count_closed(open.lineage[0]);
                 open.history.add(rest.unwrap_or_default());
                 self.past.keep(now, open.closed(now));
+            }
+        }
+    }
+
+    fn count_closed(&mut self, root: TicketId) {
+        if let Some(count) = self.of_root.get_mut(&root) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_root.remove(&root);
             }
         }
     }
@@ -356,7 +391,7 @@ impl<T> Order<T> {
         let next = self.scheduler.poll(now)?;
         let flying = Flying {
             source: next.source,
-            is_stalled: false,
+            at: At::Device,
         };
         self.waiting.remove(&next.key);
         self.flying.insert(next.key, flying);
@@ -377,21 +412,30 @@ impl<T> Order<T> {
         self.scheduler.next_time()
     }
 
-    /// A piece waits for something other than the device, and gives its place there up.
+    /// A piece waits in the store, and gives its place at the device up.
     pub(crate) fn stall(&mut self, now: Time, key: RequestKey) {
-        if let Some(flying) = self.flying.get_mut(&key)
-            && !flying.is_stalled
-        {
-            flying.is_stalled = true;
-            self.scheduler.complete(now, key, 0);
+        self.leave_device(now, key, At::Store);
+    }
+
+    /// The same with one that waits for another request, as nobody's work meanwhile.
+    pub(crate) fn put_aside(&mut self, now: Time, key: RequestKey) {
+        self.leave_device(now, key, At::Aside);
+    }
+
+    fn leave_device(&mut self, now: Time, key: RequestKey, at: At) {
+        if let Some(flying) = self.flying.get_mut(&key) {
+            let was_at = std::mem::replace(&mut flying.at, at);
+            if was_at == At::Device {
+                self.scheduler.complete(now, key, 0);
+            }
         }
     }
 
-    /// Pieces that are stalled.
+    /// Pieces that wait in the store.
     pub(crate) fn stalled(&self) -> usize {
         self.flying
             .values()
-            .filter(|flying| flying.is_stalled)
+            .filter(|flying| flying.at == At::Store)
             .count()
     }
 
@@ -408,7 +452,7 @@ impl<T> Order<T> {
         };
         self.done.pieces[class] += 1;
         self.done.bytes[class] += bytes;
-        if !flying.is_stalled {
+        if flying.at == At::Device {
             self.scheduler.complete(now, key, bytes);
         } else if let Source::Ticket(ticket) = flying.source
             && let Some(open) = self.tickets.get_mut(&ticket)

@@ -5,7 +5,7 @@
 //! on with its record. So this is kept for some minutes after the end that the ticket had
 //! (`TICKET_KEPT_TIME`), in bounds: the first few with all their seconds, the others with the last
 //! ones; beyond [`PAST_TICKETS_MAX`] what was split from tickets goes before whole ones, which
-//! managers ask for.
+//! managers ask for, and of these what was over first, which they have asked for.
 
 use super::history::History;
 use base::limits::{PAST_FULL_TICKETS_MAX, PAST_SECONDS_MAX, PAST_TICKETS_MAX};
@@ -20,6 +20,8 @@ pub(crate) type Lineage = Vec<TicketId>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Noted {
     pub(crate) lineage: Lineage,
+    /// Of the ticket that was shown.
+    pub(crate) epoch: u64,
     /// Its window; of one that was taken back, until then.
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -53,12 +55,31 @@ impl Noted {
         }
     }
 
+    /// It was taken back, in this second at the latest: nothing is missed from then on.
+    pub(super) fn cut(&mut self, second: u64) {
+        self.end = self.end.min(second.max(self.start));
+        self.until = self.end;
+    }
+
+    /// The same, if it was taken back: nobody knows when, but not before what is noted of it.
+    pub(crate) fn cut_if(&mut self, is_revoked: impl Fn(TicketId, u64) -> bool) {
+        if self.is_one_of(is_revoked) {
+            self.cut(self.until);
+        }
+    }
+
+    fn is_one_of(&self, is_revoked: impl Fn(TicketId, u64) -> bool) -> bool {
+        let mut lineage = self.lineage.iter();
+        lineage.any(|ticket| is_revoked(*ticket, self.epoch))
+    }
+
     fn place(&self) -> Place {
-        (
-            self.lineage.len() == 1,
-            self.kept_until,
-            self.lineage.clone(),
-        )
+        let is_whole = self.lineage.len() == 1;
+        (is_whole, self.until, self.lineage.clone())
+    }
+
+    fn end_place(&self) -> (u64, Lineage) {
+        (self.kept_until, self.lineage.clone())
     }
 }
 
@@ -72,7 +93,8 @@ pub(super) fn seconds_up(time: Time) -> u64 {
     time.as_nanos().div_ceil(1_000_000_000)
 }
 
-/// In which order they are forgotten: whether it is a whole ticket, and when.
+/// In which order they make room for others: whether it is a whole ticket, and until when it is
+/// accounted for.
 type Place = (bool, u64, Lineage);
 
 /// See the module's head.
@@ -80,6 +102,8 @@ type Place = (bool, u64, Lineage);
 pub(super) struct Past {
     noted: BTreeMap<Lineage, Noted>,
     places: BTreeSet<Place>,
+    /// When each is forgotten.
+    ends: BTreeSet<(u64, Lineage)>,
 }
 
 impl Past {
@@ -91,20 +115,44 @@ impl Past {
         if self.noted.len() >= PAST_FULL_TICKETS_MAX {
             noted.history = noted.history.last(PAST_SECONDS_MAX);
         }
-        self.places.insert(noted.place());
-        self.noted.insert(noted.lineage.clone(), noted);
+        self.insert(noted);
         if self.noted.len() > PAST_TICKETS_MAX
-            && let Some((.., lineage)) = self.places.pop_first()
+            && let Some((.., lineage)) = self.places.first().cloned()
         {
-            self.noted.remove(&lineage);
+            self.remove(&lineage);
+        }
+    }
+
+    fn insert(&mut self, noted: Noted) {
+        self.places.insert(noted.place());
+        self.ends.insert(noted.end_place());
+        self.noted.insert(noted.lineage.clone(), noted);
+    }
+
+    fn remove(&mut self, lineage: &[TicketId]) -> Option<Noted> {
+        let noted = self.noted.remove(lineage)?;
+        self.places.remove(&noted.place());
+        self.ends.remove(&noted.end_place());
+        Some(noted)
+    }
+
+    /// Tickets are taken back: also of those that were not shown yet since the server began,
+    /// nothing is missed any more.
+    pub(super) fn revoke(&mut self, now: Time, is_revoked: impl Fn(TicketId, u64) -> bool) {
+        let second = seconds_up(now);
+        let gone = self.noted.values();
+        let gone = gone.filter(|noted| noted.end > second && noted.is_one_of(&is_revoked));
+        for lineage in gone.map(|it| it.lineage.clone()).collect::<Vec<_>>() {
+            if let Some(mut noted) = self.remove(&lineage) {
+                noted.cut(second);
+                self.insert(noted);
+            }
         }
     }
 
     /// What a ticket got that is opened again.
     pub(super) fn take(&mut self, lineage: &[TicketId]) -> Option<History> {
-        let noted = self.noted.remove(lineage)?;
-        self.places.remove(&noted.place());
-        Some(noted.history)
+        Some(self.remove(lineage)?.history)
     }
 
     pub(super) fn get(&self, lineage: &[TicketId]) -> Option<&Noted> {
@@ -120,15 +168,10 @@ impl Past {
 
     /// Forgets what was kept for long enough.
     pub(super) fn forget(&mut self, now: Time) {
-        for is_whole in [false, true] {
-            let first = (is_whole, 0, Lineage::new());
-            while let Some(place) = self.places.range(first.clone()..).next().cloned()
-                && place.0 == is_whole
-                && place.1 <= seconds_of(now)
-            {
-                self.noted.remove(&place.2);
-                self.places.remove(&place);
-            }
+        while let Some((kept_until, lineage)) = self.ends.first().cloned()
+            && kept_until <= seconds_of(now)
+        {
+            self.remove(&lineage);
         }
     }
 }
@@ -142,6 +185,7 @@ mod tests {
     fn noted(lineage: Lineage, end: u64) -> Noted {
         Noted {
             lineage,
+            epoch: 0,
             start: 100,
             end,
             until: 110,
@@ -208,5 +252,50 @@ mod tests {
         past.keep(now, noted(vec![id(1)], 130));
         assert_eq!(past.take(&[id(1)]).unwrap().from(0).1, Totals::default());
         assert!(past.take(&[id(1)]).is_none() && past.places.is_empty());
+        assert!(past.ends.is_empty());
+    }
+
+    #[test]
+    fn what_was_over_first_makes_room_whenever_it_should_have_ended() {
+        let (now, mut past) = (Time::from_secs(120), Past::default());
+        for number in 0..PAST_TICKETS_MAX as u64 {
+            let mut whole = noted(vec![id(number)], 1 << 20);
+            whole.until += number % 7 + 1;
+            past.keep(now, whole);
+        }
+        // Released a moment ago; its window would have ended before all others.
+        let mut released = noted(vec![id(1 << 40)], 900);
+        released.cut(118);
+        past.keep(now, released);
+        assert!(past.get(&[id(1 << 40)]).is_some());
+        let gone = (0..PAST_TICKETS_MAX as u64).filter(|it| past.get(&[id(*it)]).is_none());
+        assert!(gone.eq([0]), "the first of those that ended first");
+        assert_eq!(past.places.len(), past.ends.len());
+    }
+
+    #[test]
+    fn what_was_taken_back_misses_nothing_from_then_on() {
+        let (now, mut past) = (Time::from_secs(150), Past::default());
+        for whole in [1, 2] {
+            past.keep(now, noted(vec![id(whole)], 200));
+            past.keep(now, noted(vec![id(whole), id(9)], 200));
+        }
+        past.revoke(now, |ticket, epoch| ticket == id(1) && epoch == 0);
+        for (lineage, seconds) in [
+            (vec![id(1)], 0),
+            (vec![id(1), id(9)], 0),
+            (vec![id(2)], 90),
+            (vec![id(2), id(9)], 90),
+        ] {
+            let mut noted = past.remove(&lineage).unwrap();
+            noted.miss_until(1 << 30);
+            assert_eq!(noted.history.from(0).1.seconds, seconds, "{lineage:?}");
+        }
+        assert!(past.places.is_empty() && past.ends.is_empty());
+        let mut noted = noted(vec![id(1)], 200);
+        noted.cut_if(|_, epoch| epoch == 1);
+        assert_eq!(noted.end, 200);
+        noted.cut_if(|_, epoch| epoch == 0);
+        assert_eq!((noted.end, noted.until), (110, 110));
     }
 }

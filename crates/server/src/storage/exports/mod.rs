@@ -22,6 +22,9 @@
 //! the largest ([`Plan::of_whole`]). Where the page cache has what is read, less is taken of the
 //! device than is charged.
 
+#[cfg(test)]
+mod tests;
+
 use super::StorageError;
 use super::clock::StorageClock;
 use super::device::QUICK_SAMPLE_TIME;
@@ -108,7 +111,7 @@ pub(crate) struct ExportDevice {
     plan: Arc<Plan>,
     clock: Arc<StorageClock>,
     is_first_come: bool,
-    /// Its threads, from the first ticket on.
+    /// What is known of its tickets; with threads from the first that is shown on.
     dispatcher: OnceLock<Dispatcher>,
     /// Until when a ticket is in force, in nanoseconds since 1970.
     in_force_until: AtomicU64,
@@ -122,6 +125,8 @@ pub(crate) struct ExportDevice {
 struct Behind {
     reserved: VecDeque<(Cost, Waiting)>,
     others: VecDeque<(Cost, Waiting)>,
+    /// Whether what is reserved went first while others waited: they are next.
+    is_others_turn: bool,
 }
 
 impl Behind {
@@ -131,6 +136,14 @@ impl Behind {
             Source::User(_) | Source::Background => &mut self.others,
         }
     }
+}
+
+/// What became of something that was to wait for its turn.
+enum Submitted {
+    /// It waits.
+    Queued,
+    /// It goes on without: its ticket was taken back this moment.
+    Gone,
 }
 
 /// See the module's head.
@@ -199,7 +212,11 @@ impl ExportDevice {
     /// Opens a ticket that was verified; everybody's requests take turns from then on, for as long
     /// as it is in force.
     pub(super) fn open(&self, grant: &Grant) -> Result<TicketKey, OpenError> {
-        let dispatcher = self.started();
+        let dispatcher = self.dispatcher();
+        dispatcher.begin().map_err(|error| {
+            tracing::error!(%error, "there are no threads for an export that is reserved");
+            OpenError::Rejected(Rejection::TooManyTickets)
+        })?;
         let key = dispatcher.open(grant, self.id)?;
         let end = base::Time::from_secs(grant.terms().end_secs.min(u64::MAX / 2_000_000_000));
         let end = end + TICKET_CLOCK_ERROR_MAX;
@@ -208,11 +225,10 @@ impl ExportDevice {
         Ok(key)
     }
 
-    fn started(&self) -> &Dispatcher {
+    /// Without threads, as long as no ticket was shown.
+    fn dispatcher(&self) -> &Dispatcher {
         self.dispatcher.get_or_init(|| {
-            let (clock, plan) = (self.clock.clone(), self.plan.clone());
-            Dispatcher::start(clock, plan, self.is_first_come)
-                .expect("a server that serves has room for some threads")
+            Dispatcher::new(self.clock.clone(), self.plan.clone(), self.is_first_come)
         })
     }
 
@@ -229,7 +245,7 @@ impl ExportDevice {
         }
     }
 
-    fn try_submit(self: &Arc<Self>, cost: Cost, waiting: Waiting) -> Result<(), Waiting> {
+    fn try_submit(self: &Arc<Self>, cost: Cost, waiting: Waiting) -> Result<Submitted, Waiting> {
         let (source, operation, bytes) = cost;
         // What is refused is dropped, and this is what brings it back.
         let place = Arc::new(Mutex::new(Some(waiting)));
@@ -245,39 +261,53 @@ impl ExportDevice {
             }
             moved
         });
-        match self.started().submit(source, [(operation, bytes, task)]) {
+        match self.dispatcher().submit(source, [(operation, bytes, task)]) {
             Err(Rejection::UnknownTicket) => {
-                // It was taken back this moment.
                 if let Some(waiting) = take(&place) {
                     waiting(None);
                 }
-                Ok(())
+                Ok(Submitted::Gone)
             }
-            Err(_) => take(&place).map_or(Ok(()), Err),
-            Ok(()) => Ok(()),
+            Err(_) => take(&place).map_or(Ok(Submitted::Gone), Err),
+            Ok(()) => Ok(Submitted::Queued),
         }
     }
 
-    /// There is room for one more: first for what is reserved.
+    /// There is room for one more: first for what is reserved, but not each time while others wait,
+    /// for which there may be room, too.
     fn take_up(self: &Arc<Self>) {
-        let first = self.behind().reserved.pop_front();
-        if !self.goes_on_with(first) {
-            let next = self.behind().others.pop_front();
-            self.goes_on_with(next);
+        let is_placed = self.goes_on_with(|behind| &mut behind.reserved);
+        {
+            let mut behind = self.behind();
+            let waits = is_placed && !behind.others.is_empty() && !behind.is_others_turn;
+            behind.is_others_turn = waits;
+            if waits {
+                return;
+            }
         }
+        self.goes_on_with(|behind| &mut behind.others);
     }
 
-    /// Whether something that waited behind has found room; without it stays the first.
-    fn goes_on_with(self: &Arc<Self>, next: Option<(Cost, Waiting)>) -> bool {
-        let Some((cost, waiting)) = next else {
-            return false;
-        };
-        let submitted = self.try_submit(cost, waiting);
-        let has_room = submitted.is_ok();
-        if let Err(refused) = submitted {
-            self.behind().of(cost.0).push_front((cost, refused));
+    /// Whether something that waited behind has found room; without it stays the first. What goes
+    /// on without waiting does not take it.
+    fn goes_on_with(
+        self: &Arc<Self>,
+        of: fn(&mut Behind) -> &mut VecDeque<(Cost, Waiting)>,
+    ) -> bool {
+        loop {
+            let next = of(&mut self.behind()).pop_front();
+            let Some((cost, waiting)) = next else {
+                return false;
+            };
+            match self.try_submit(cost, waiting) {
+                Ok(Submitted::Queued) => return true,
+                Ok(Submitted::Gone) => {}
+                Err(refused) => {
+                    of(&mut self.behind()).push_front((cost, refused));
+                    return false;
+                }
+            }
         }
-        has_room
     }
 
     fn revoke(&self, is_revoked: impl Fn(TicketId, u64) -> bool) {
@@ -309,7 +339,7 @@ impl ExportDevice {
 
     /// Takes what an earlier run has noted of a ticket.
     pub(super) fn remember(&self, noted: Noted) {
-        self.started().remember(noted);
+        self.dispatcher().remember(noted);
     }
 
     fn plan_device(&self, server: base::ServerId) -> PlanDevice {
@@ -535,182 +565,5 @@ impl super::Storage {
         let server = self.server();
         let devices = self.exports.list().into_iter();
         devices.map(|export| export.plan_device(server)).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use base::limits::SCHEDULER_QUEUE_REQUESTS_MAX;
-    use base::ticket::{Class, Head, Operations, Slice, Terms};
-    use base::{ClusterId, ServerId};
-    use reservation::scheduler::UserKey;
-    use std::sync::mpsc::{Sender, channel};
-    use std::time::Duration;
-    use store::device::MeasuredRate;
-
-    #[test]
-    fn what_was_measured_is_remembered_and_a_damaged_note_is_named() {
-        let (data, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let clock = Arc::new(StorageClock::start());
-        let capability = measure(tree.path()).unwrap();
-        assert!(std::fs::read_dir(tree.path()).unwrap().next().is_none());
-        assert!(capability.is_quick());
-        let open = || Exports::open(data.path(), &clock, false);
-        let exports = open().unwrap();
-        let volume = VolumeId([7; 16]);
-        let device = ExportDevice::new(volume, capability, &clock, false).unwrap();
-        let id = device.id;
-        exports.put(volume, Some(Arc::new(device))).unwrap();
-        let again = open().unwrap().of(volume).unwrap();
-        assert_eq!(again.id, id, "calendars mean the same");
-        assert!(!again.is_in_force() && again.dispatcher.get().is_none());
-        exports.put(volume, None).unwrap();
-        assert!(open().unwrap().of(volume).is_none());
-        std::fs::write(data.path().join("exports.toml"), "something else").unwrap();
-        assert!(open().is_err());
-    }
-
-    fn device() -> Arc<ExportDevice> {
-        let rate = |direction, write_percent| MeasuredRate {
-            direction,
-            size_bytes: 64 << 10,
-            depth: 4,
-            write_percent,
-            low_bytes_per_second: 256 << 20,
-            median_bytes_per_second: 256 << 20,
-            sample_count: 4,
-        };
-        let capability = Capability {
-            allocation_unit_bytes: 256 << 10,
-            sample_millis: 60,
-            region_bytes: 1 << 30,
-            rates: vec![rate(Direction::Read, 0), rate(Direction::Write, 100)],
-        };
-        let clock = Arc::new(StorageClock::start());
-        let device = ExportDevice::new(VolumeId([7; 16]), capability, &clock, false);
-        Arc::new(device.unwrap())
-    }
-
-    /// Of the device's volume, from now on.
-    fn grant(device: &ExportDevice) -> Grant {
-        let now = device.clock.now().as_nanos() / 1_000_000_000;
-        let head = Head {
-            class: Class::Standard,
-            cluster: ClusterId([0; 16]),
-            server: ServerId([0; 16]),
-            id: TicketId([1; 16]),
-            epoch: 0,
-            holder: 1000,
-            volume: VolumeId([7; 16]),
-            key_id: 1,
-        };
-        let terms = Terms {
-            operations: Operations::READ_WRITE,
-            burst_millis: 0,
-            start_secs: now,
-            end_secs: now + 3600,
-            lifetime_end_secs: now + 3600,
-            slices: vec![Slice {
-                device: device.id,
-                share_ppm: 1000,
-                stripe_unit_bytes: 0,
-                au_budget: 0,
-            }],
-            path: Vec::new(),
-        };
-        let lineage = vec![(head.id, terms)];
-        Grant { head, lineage }
-    }
-
-    /// What says its name when it is carried out.
-    fn says(name: &'static str, to: &Sender<&'static str>) -> Waiting {
-        let to = to.clone();
-        Box::new(move |_| {
-            to.send(name).unwrap();
-            1
-        })
-    }
-
-    #[test]
-    fn what_is_reserved_and_found_no_room_is_before_all_others_that_found_none() {
-        let device = device();
-        let ticket = Source::Ticket(device.open(&grant(&device)).unwrap());
-        let (to, said) = channel();
-        let behind = [
-            (Source::User(UserKey(1)), "other"),
-            (ticket, "reserved"),
-            (Source::User(UserKey(2)), "last"),
-        ];
-        for (source, name) in behind {
-            let cost = (source, Operation::Read, 4096);
-            device
-                .behind()
-                .of(source)
-                .push_back((cost, says(name, &to)));
-        }
-        device.take_up();
-        let time = Duration::from_secs(20);
-        let order: Vec<_> = (0..3).map(|_| said.recv_timeout(time).unwrap()).collect();
-        assert_eq!(order, ["reserved", "other", "last"]);
-    }
-
-    #[test]
-    fn what_is_reserved_and_finds_no_room_again_does_not_hold_others_up() {
-        let device = device();
-        let ticket = Source::Ticket(device.open(&grant(&device)).unwrap());
-        let (go_on, waits) = channel::<()>();
-        let waits = Arc::new(Mutex::new(waits));
-        let submit = || {
-            let waits = waits.clone();
-            let waiting: Waiting =
-                Box::new(move |_| u64::from(waits.lock().unwrap().recv().is_ok()));
-            device.submit((ticket, Operation::Read, 4096), waiting);
-        };
-        // Its queue is full, and one stands behind.
-        for _ in 0..2 * SCHEDULER_QUEUE_REQUESTS_MAX {
-            if device.behind().reserved.is_empty() {
-                submit();
-            }
-        }
-        let (to, _said) = channel();
-        let cost = (Source::User(UserKey(1)), Operation::Read, 4096);
-        device.behind().others.push_back((cost, says("other", &to)));
-        device.take_up();
-        let (reserved, others) = {
-            let behind = device.behind();
-            (behind.reserved.len(), behind.others.len())
-        };
-        drop(go_on);
-        assert_eq!((reserved, others), (1, 0));
-    }
-
-    #[test]
-    fn a_ticket_that_is_opened_while_the_last_one_is_taken_back_is_in_force() {
-        let device = device();
-        let tickets = || device.dispatcher.get().map_or(0, |it| it.figures().tickets);
-        let is_opened = std::cell::Cell::new(false);
-        device.lapse(|| {
-            let has_tickets = tickets() > 0;
-            if !is_opened.replace(true) {
-                device.open(&grant(&device)).unwrap();
-            }
-            has_tickets
-        });
-        assert!(device.is_in_force());
-        device.revoke(|_, _| true);
-        assert!(!device.is_in_force());
-    }
-
-    #[test]
-    fn no_request_is_larger_than_a_turn() {
-        let tree = tempfile::tempdir().unwrap();
-        let plan = Plan::of_whole(&measure(tree.path()).unwrap(), DATA_BYTES_MAX).unwrap();
-        for operation in [Operation::Read, Operation::Write] {
-            for bytes in [1, 4096, 65_536, 131_072, 300_000, DATA_BYTES_MAX] {
-                let whole = plan.model.cost_nanos(operation, bytes, plan.load);
-                assert_eq!(plan.cost_nanos(operation, bytes), whole, "{bytes}");
-            }
-        }
     }
 }
