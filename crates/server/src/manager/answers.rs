@@ -36,13 +36,19 @@ pub(super) fn rejected(trouble: Trouble) -> Rejected {
     }
 }
 
-/// What becomes of a question whose errand is under way for good, whatever has kept it.
-pub(super) fn later(trouble: Trouble) -> Result<ReserveReply, Rejected> {
-    match rejected(trouble) {
-        Rejected::Failed(ReserveError::Away, why) => Ok(ReserveReply::Later {
-            message: crate::admin::cut(why, base::limits::ADMIN_TEXT_BYTES_MAX),
-        }),
-        other => Err(other),
+/// What becomes of a question whose errand is under way for good, whatever has kept it: who asked
+/// has nothing left to do.
+pub(super) fn later(trouble: Trouble) -> ReserveReply {
+    let why = match trouble {
+        Trouble::Left(trouble) => return later(*trouble),
+        Trouble::TooManyRevoked => {
+            "a storage server remembers as many revoked tickets as it can".to_owned()
+        }
+        Trouble::Short { store, .. } => format!("store {store} lacks space"),
+        Trouble::Away { why, .. } | Trouble::Silent(why) | Trouble::Failed(why) => why,
+    };
+    ReserveReply::Later {
+        message: crate::admin::cut(why, base::limits::ADMIN_TEXT_BYTES_MAX),
     }
 }
 

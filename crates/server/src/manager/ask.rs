@@ -239,6 +239,14 @@ pub(crate) fn check_row(row: &Row) -> Result<(), &'static str> {
             "more lines than servers",
         ),
         (
+            row.told.is_sorted_by(|a, b| a.slice < b.slice)
+                && row
+                    .told
+                    .last()
+                    .is_none_or(|last| usize::from(last.slice) < row.slices.len()),
+            "accounts of devices that it does not have",
+        ),
+        (
             claims <= RESERVATION_CLAIMS_MAX,
             "more windows and devices than are kept at once",
         ),

@@ -9,12 +9,12 @@
 use super::Resource;
 use super::ask::{self, Wish};
 use super::plan::{Ask, Instead, Lack, PlanDevice, Planner, Short, Width};
-use super::record::{Delivered, GUARD_SECONDS, Row, RowState, digest};
+use super::record::{Delivered, GUARD_SECONDS, Row, RowState, Told, digest};
 use base::limits::{
     RESERVE_CONFIRMATIONS_MAX, RESERVE_HOLDER_LIVE_MAX, RESERVE_HOLDER_RECORDS_MAX,
     RESERVE_KEPT_TIME, RESERVE_RECORDS_MAX, RESERVE_WINDOWS_MAX,
 };
-use base::{StoreId, TicketId, VolumeId};
+use base::{ServerId, StoreId, TicketId, VolumeId};
 use reservation::scheduler::WHOLE_PPM;
 use reservation::{CAPACITY_MAX, Interval, Ledger, Moment, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,6 +73,9 @@ pub(crate) struct Book {
     windows: u64,
     windows_max: u64,
     counted: BTreeSet<(Moment, TicketId)>,
+    /// Servers that believe the tickets of what is being given back no more: nothing of theirs is
+    /// claimed. Not in the ledger: who reads it asks them again.
+    freed: BTreeMap<TicketId, BTreeSet<ServerId>>,
 }
 
 impl PartialEq for Book {
@@ -104,6 +107,7 @@ impl Book {
             windows: 0,
             windows_max: RESERVE_WINDOWS_MAX,
             counted: BTreeSet::new(),
+            freed: BTreeMap::new(),
         }
     }
 
@@ -354,7 +358,8 @@ impl Book {
             self.ledger.withdraw(id).expect("it is there");
         }
         if let Some(row) = &row {
-            let claims = row.claims();
+            let freed = self.freed.get(&id).filter(|_| row.state.is_leaving());
+            let claims = row.claims_without(freed.unwrap_or(&BTreeSet::new()));
             for claim in &claims {
                 self.keep(claim.resource);
             }
@@ -369,6 +374,9 @@ impl Book {
 
     /// Everything but the calendars.
     fn note(&mut self, id: TicketId, row: Option<Box<Row>>) -> Option<Box<Row>> {
+        if !row.as_ref().is_some_and(|row| row.state.is_leaving()) {
+            self.freed.remove(&id);
+        }
         let before = self.rows.remove(&id);
         if let Some(before) = &before {
             self.due.remove(&(due(before), id));
@@ -616,7 +624,9 @@ impl Book {
         let gone = || failed(ReserveError::NotFound, "there is no such reservation");
         // One that is being given back is nobody's to make longer.
         let row = self.row(id).filter(|row| row.is_held()).ok_or_else(gone)?;
-        let longer = longer(row, end).map_err(|why| failed(ReserveError::Invalid, why))?;
+        let longer = row
+            .longer(end)
+            .map_err(|why| failed(ReserveError::Invalid, why))?;
         if row.end() <= self.now() || row.released.is_some() {
             return Err(failed(ReserveError::Over, "its window is over"));
         }
@@ -654,14 +664,40 @@ impl Book {
         })
     }
 
+    /// Servers have taken the tickets of what is being given back: others may have its rate there.
+    pub(crate) fn free(&mut self, id: TicketId, servers: &BTreeSet<ServerId>) {
+        let row = self.rows.get(&id).filter(|row| row.state.is_leaving());
+        let Some(row) = row.cloned() else {
+            return;
+        };
+        let freed = self.freed.entry(id).or_default();
+        let before = freed.len();
+        freed.extend(servers);
+        if freed.len() > before {
+            self.put(id, Some(row));
+        }
+    }
+
     /// Notes what was delivered in a window that is over.
     pub(crate) fn deliver(&mut self, id: TicketId, delivered: Delivered) -> Option<Change> {
         let row = self.row(id)?;
         let noted = Row {
             delivered,
+            told: Vec::new(),
             ..row.clone()
         };
         Some(self.change(id, Some(noted)))
+    }
+
+    /// Notes what stores have said of a window of which others have said nothing yet: they forget
+    /// it before those are there again.
+    pub(crate) fn note_told(&mut self, id: TicketId, told: Vec<Told>) -> Option<Change> {
+        let row = self.row(id).filter(|row| row.told != told)?;
+        let noted = Row {
+            told,
+            ..row.clone()
+        };
+        Some(self.noted(id, noted))
     }
 
     /// The rows about which something has to be done by `now`.
@@ -714,36 +750,6 @@ pub(crate) fn forgotten(row: &Row) -> Moment {
     row.space_end().plus(RESERVE_KEPT_TIME.as_secs())
 }
 
-/// A row with a later end: its only window is longer, or there are more of a series, each as long
-/// as the first and none beyond the end. The tickets of windows that there were stay as they are.
-fn longer(row: &Row, end: Moment) -> Result<Row, &'static str> {
-    if end <= row.last_end() || end == Moment::FOREVER {
-        return Err("the new end is not later than the present one");
-    }
-    if row.count > 1 {
-        if row.space_bytes > 0 {
-            return Err("several windows with space are reserved anew, not extended");
-        }
-        let more = end
-            .since(row.last_end())
-            .map_or(0, |by| by / row.every_secs);
-        let count = u64::from(row.count).saturating_add(more);
-        return match u32::try_from(count) {
-            Ok(count) if count > row.count => Ok(Row {
-                count,
-                ..row.clone()
-            }),
-            Ok(_) => Err("no further window of the series ends by then"),
-            Err(_) => Err("more windows than are kept at once"),
-        };
-    }
-    let window = Interval::new(row.window.start(), end);
-    Ok(Row {
-        window: window.expect("it became longer"),
-        ..row.clone()
-    })
-}
-
 fn row(wish: &Wish, ask: &Ask, width: Width) -> Row {
     Row {
         state: match wish.terms.space_bytes {
@@ -766,6 +772,7 @@ fn row(wish: &Wish, ask: &Ask, width: Width) -> Row {
         slices: width.slices,
         lines: width.lines,
         delivered: Delivered::default(),
+        told: Vec::new(),
     }
 }
 

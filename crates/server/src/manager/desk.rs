@@ -4,6 +4,7 @@
 //! book, and says what is to be answered and what is to be done after it. All changes of a round go
 //! to the engine as one transaction. When that is durable, answers and errands go out.
 
+mod again;
 mod back;
 mod renew;
 
@@ -11,17 +12,18 @@ use super::answers::{failure, refusal, unavailable};
 use super::ask::{Wish, identity_in};
 use super::book::{Book, Change, Created, Rejected, failed};
 use super::door::NO_VOLUME;
-use super::errands::{Errand, Task};
+use super::errands::{Errand, Progress, Task};
 use super::ledger;
 use super::plan::Lack;
 use super::record::{Row, RowState, identity, ticket_id};
 use super::report::summary;
 use super::servers::Servers;
+use again::{Again, leaving};
 use base::limits::{META_OPERATIONS_MAX, RESERVE_BATCH_MAX, RESERVE_ERRANDS_MAX, RESERVE_LIST_MAX};
-use base::{StoreId, TicketId, VolumeId};
+use base::{ServerId, StoreId, TicketId, VolumeId};
 use meta::MetaError;
 use reservation::Moment;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use tokio::sync::oneshot;
@@ -30,8 +32,6 @@ use wire::message::{
     ReserveTerms, ServerTicket,
 };
 
-/// After how long an account is asked for again that a server has not given.
-const COLLECT_AGAIN_SECS: u64 = 30;
 /// Changes that one step makes at most.
 const CHANGES_OF_A_STEP_MAX: usize = 4;
 
@@ -93,11 +93,12 @@ pub(crate) struct Desk {
     reign: u64,
     /// Errands that are out.
     out: usize,
-    /// When accounts are asked for again that a server has not given, and something is given back
-    /// again that could not be given back everywhere.
-    again: HashMap<TicketId, Moment>,
-    /// Rows that could not be cleared away, to be tried again.
-    stuck: Vec<TicketId>,
+    /// Accounts that a server has not given, and what could not be given back everywhere.
+    again: Again,
+    /// Rows that are to be cleared away, and for which no server was asked so far.
+    stuck: BTreeSet<TicketId>,
+    /// Servers that had a device in order when they were last looked at.
+    well: BTreeSet<ServerId>,
     /// Rows of which it was said that they wait for a server.
     told: BTreeSet<TicketId>,
     /// What this round has changed.
@@ -145,8 +146,9 @@ impl Desk {
             errands,
             reign,
             out: 0,
-            again: HashMap::new(),
+            again: Again::default(),
             stuck,
+            well: BTreeSet::new(),
             told: BTreeSet::new(),
             changes: Vec::new(),
             answers: Vec::new(),
@@ -200,17 +202,12 @@ impl Desk {
                         && before.state.is_unfinished()
                     {
                         // Its errand is over, and what came of it is not written down.
-                        self.stuck.push(*id);
+                        self.stuck.insert(*id);
                     }
                     self.book.undo(change);
                 }
                 for errand in &after {
-                    match errand.task {
-                        // If it leaves no more, the tick sees that.
-                        Task::Leave { .. } => self.stuck.push(errand.id),
-                        Task::Collect => drop(self.again.remove(&errand.id)),
-                        _ => {}
-                    }
+                    self.set_aside(errand);
                 }
                 let replies = answers.into_iter().map(|(reply, _)| reply);
                 let waiting = after.into_iter().filter_map(|errand| {
@@ -237,12 +234,7 @@ impl Desk {
                 let (std::sync::mpsc::TrySendError::Full(errand)
                 | std::sync::mpsc::TrySendError::Disconnected(errand)) = refused;
                 self.is_looking &= !matches!(errand.task, Task::Devices);
-                if matches!(errand.task, Task::Collect) {
-                    self.again.remove(&errand.id);
-                }
-                if matches!(errand.task, Task::Leave { .. } | Task::Confirm { .. }) {
-                    self.stuck.push(errand.id);
-                }
+                self.set_aside(&errand);
                 if let Some(reply) = errand.reply {
                     let _ = reply.send(failure(ReserveError::Unavailable, "the stores are busy"));
                 }
@@ -259,6 +251,7 @@ impl Desk {
             row,
             now,
             reply,
+            progress: Progress::default(),
         });
     }
 
@@ -269,10 +262,12 @@ impl Desk {
             self.errand(NOBODY, None, Task::Devices, None);
         }
         let room = RESERVE_ERRANDS_MAX.saturating_sub(self.out + 1);
-        self.clear_away(room);
+        self.try_again(room);
+        self.clear_away(room.saturating_sub(self.after.len()));
         let room = room.saturating_sub(self.after.len());
         let now = self.book.now();
-        let due = self.book.due(now).filter(|id| !self.is_later(*id));
+        // Those that a server keeps waiting keep nobody else waiting.
+        let due = self.book.due(now).filter(|id| !self.again.knows(*id));
         // A round is one transaction.
         let due: Vec<_> = due.take((room / 2).min(RESERVE_BATCH_MAX / 2)).collect();
         for id in due {
@@ -280,16 +275,15 @@ impl Desk {
                 continue;
             };
             if row.is_held() && row.account_end().is_some() {
-                // Unless it comes back: so a server that is away keeps nobody else waiting.
-                self.again.insert(id, now.plus(COLLECT_AGAIN_SECS));
+                self.again.begin(id);
                 self.errand(id, Some(row), Task::Collect, None);
                 continue;
             }
-            self.again.remove(&id);
             if row.is_held() && row.space_bytes > 0 {
                 // Stores may have more than the row says: an extension that came to nothing.
                 self.changes.extend(self.book.leave(id, true));
                 let row = self.book.row(id).cloned();
+                self.again.begin(id);
                 self.errand(id, row, OVER, None);
             } else {
                 let struck = self.book.remove(id);
@@ -298,27 +292,18 @@ impl Desk {
         }
     }
 
-    /// Whether something about a row is tried again later.
-    fn is_later(&self, id: TicketId) -> bool {
-        let now = self.book.now();
-        self.again.get(&id).is_some_and(|again| *again > now)
-    }
-
-    /// Goes on with what could not be cleared away. It takes a half of the room: what is due is
-    /// done, however much cannot be.
+    /// Clears away what no server was asked for so far. It takes a half of the room: what is due is
+    /// done, however much there is.
     fn clear_away(&mut self, room: usize) {
-        let stuck = std::mem::take(&mut self.stuck).into_iter();
-        let (later, mut stuck): (Vec<_>, Vec<_>) = stuck.partition(|id| self.is_later(*id));
-        let rest = stuck.split_off((room / 2).min(stuck.len()));
-        self.stuck.extend(later.into_iter().chain(rest));
-        for id in stuck {
+        for _ in 0..room / 2 {
+            let Some(id) = self.stuck.pop_first() else {
+                return;
+            };
             // What is held after all is nobody's to clear away, and what is gone is cleared away.
-            let is_left = |row: &&Row| row.state.is_unfinished();
+            let is_left = |row: &&Row| row.state.is_unfinished() && !self.again.knows(id);
             if let Some(row) = self.book.row(id).filter(is_left).cloned() {
-                let task = Task::Leave {
-                    has_tickets: row.state.is_leaving(),
-                    discard: row.state != RowState::LeavingUnused,
-                };
+                let task = leaving(&row);
+                self.again.begin(id);
                 self.errand(id, Some(row), task, None);
             }
         }
@@ -357,6 +342,7 @@ impl Desk {
                     return self.errand(id, row, task, Some(reply));
                 }
                 // It is noted already that it leaves.
+                self.again.forget(id);
                 self.stuck
                     .extend(matches!(task, Task::Leave { .. }).then_some(id));
                 let answer = failure(ReserveError::Unavailable, "the stores are busy");
@@ -455,7 +441,7 @@ impl Desk {
             .all(|store| self.book.knows(*store))
         {
             // An export that was measured this moment.
-            self.book.set_devices(self.servers.devices());
+            self.looked(self.servers.devices());
         }
         let asked = wish.clone();
         let stepped = match dry_run {
@@ -562,6 +548,7 @@ impl Desk {
     }
 
     fn leave(&mut self, id: TicketId, discard: bool) -> Step {
+        self.again.begin(id);
         let change = self.book.leave(id, discard);
         self.changes.extend(change);
         let row = self.book.row(id).cloned();

@@ -5,12 +5,13 @@
 
 use super::desk::Reply;
 use super::plan::{Instead, Lack, PlanDevice, Short};
-use super::record::{Delivered, GUARD_SECONDS, Row, ticket_id};
+use super::record::{Delivered, GUARD_SECONDS, Row, RowSlice, Told, ticket_id};
 use super::servers::{Servers, StoreAt, Trouble};
 use super::{ask::Wish, report};
 use crate::storage::{SpaceRequest, SpaceTrial};
-use base::TicketId;
 use base::limits::TICKET_CLOCK_ERROR_MAX;
+use base::{ServerId, TicketId};
+use reservation::scheduler::TicketSecond;
 use reservation::{Interval, Moment};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Receiver;
@@ -74,6 +75,19 @@ pub(crate) struct Errand {
     /// Of which reign of the manager.
     pub(crate) reign: u64,
     pub(crate) reply: Option<Reply>,
+    pub(crate) progress: Progress,
+}
+
+/// What is done of an errand that is sent until all servers have done their part: it is not asked
+/// for again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Servers that believe its tickets no more.
+    pub(crate) revoked: BTreeSet<ServerId>,
+    /// Stores that have given back what they have of it.
+    pub(crate) released: BTreeSet<StoreAt>,
+    /// What stores have said of the window that is accounted for.
+    pub(crate) told: Vec<Told>,
 }
 
 /// What it came to.
@@ -95,15 +109,17 @@ pub(crate) struct Returned {
 
 /// Does errands until nobody sends any more.
 pub(crate) fn run(servers: &Servers, errands: &Receiver<Errand>, back: &Sender<Returned>) {
-    for errand in errands {
-        let outcome = go(servers, &errand);
+    for mut errand in errands {
+        let mut progress = std::mem::take(&mut errand.progress);
+        let outcome = go(servers, &errand, &mut progress);
+        errand.progress = progress;
         if back.blocking_send(Returned { errand, outcome }).is_err() {
             return;
         }
     }
 }
 
-fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
+fn go(servers: &Servers, errand: &Errand, progress: &mut Progress) -> Result<Outcome, Trouble> {
     let Some(row) = &errand.row else {
         return Ok(Outcome::Devices(servers.devices()));
     };
@@ -127,7 +143,7 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
             Ok(Outcome::Done)
         }
         Task::Revoke => {
-            revoke(servers, id, row, errand.now)?;
+            revoke(servers, id, row, errand.now, progress)?;
             if row.is_for_files() {
                 give_back_unused(servers, id, row);
             }
@@ -139,18 +155,22 @@ fn go(servers: &Servers, errand: &Errand) -> Result<Outcome, Trouble> {
             discard,
         } => {
             let revoked = match has_tickets {
-                true => revoke(servers, id, row, errand.now),
+                true => revoke(servers, id, row, errand.now, progress),
                 false => Ok(()),
             };
-            leave(servers, id, row, revoked, *discard)
+            leave(servers, (id, row), revoked, *discard, progress)
         }
-        Task::Collect => settle(servers, id, row, errand.now).map(Outcome::Delivered),
+        Task::Collect => settle(servers, id, row, errand.now, progress).map(Outcome::Delivered),
         Task::Report { from_second } => {
             let present = row.present(errand.now);
             let is_collected = present < row.delivered.windows;
-            let (live, record) = collect(servers, id, row, present, *from_second, errand.now)?;
-            let all = if is_collected { row.delivered } else { live };
-            Ok(Outcome::Report(all, record))
+            let window = (present, *from_second);
+            let (told, record, asked) = collect(servers, (id, row), window, errand.now);
+            if is_collected {
+                return Ok(Outcome::Report(row.delivered, record));
+            }
+            asked?;
+            Ok(Outcome::Report(row.delivered.with(present, &told), record))
         }
     }
 }
@@ -212,29 +232,37 @@ fn confirm(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {
 }
 
 /// Does something at each of these, though it cannot be done at some: these are not tried again,
-/// and keep nobody else waiting. Says what went wrong first.
+/// and keep nobody else waiting. Those where all of it was done are `done`, and are not asked at
+/// all if they were before. Says what went wrong first.
 fn at_each<W: Copy + Ord, T>(
     all: impl IntoIterator<Item = (W, T)>,
+    done: &mut BTreeSet<W>,
     mut act: impl FnMut(W, T) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
-    let mut failed = BTreeSet::new();
+    let (mut failed, mut asked) = (BTreeSet::new(), BTreeSet::new());
     let mut first = Ok(());
     for (at, what) in all {
-        if failed.contains(&at) {
+        if failed.contains(&at) || done.contains(&at) {
             continue;
         }
-        let done = act(at, what);
-        if done.is_err() {
+        asked.insert(at);
+        let acted = act(at, what);
+        if acted.is_err() {
             failed.insert(at);
         }
-        first = first.and(done);
+        first = first.and(acted);
     }
+    done.extend(asked.difference(&failed));
     first
 }
 
 /// Gives back what there is, at every store that can do it.
-fn give_back(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> {
-    at_each(spaces(id, row), |at, request| {
+fn give_back(
+    servers: &Servers,
+    (id, row): (TicketId, &Row),
+    progress: &mut Progress,
+) -> Result<(), Trouble> {
+    at_each(spaces(id, row), &mut progress.released, |at, request| {
         servers.release(at, request.ticket)
     })
 }
@@ -242,39 +270,60 @@ fn give_back(servers: &Servers, id: TicketId, row: &Row) -> Result<(), Trouble> 
 /// Gives space back after its tickets; none of it if something was written that is to stay.
 fn leave(
     servers: &Servers,
-    id: TicketId,
-    row: &Row,
+    (id, row): (TicketId, &Row),
     revoked: Result<(), Trouble>,
     discard: bool,
+    progress: &mut Progress,
 ) -> Result<Outcome, Trouble> {
     if discard {
         // A server that cannot forget a ticket keeps nobody else's space, nor its own.
-        let given = give_back(servers, id, row);
+        let given = give_back(servers, (id, row), progress);
         return revoked.and(given).map(|()| Outcome::Done);
     }
     // Whoever has a ticket that is believed can still write.
     revoked?;
     match used(servers, id, row)? {
-        0 => give_back(servers, id, row).map(|()| Outcome::Done),
+        0 => give_back(servers, (id, row), progress).map(|()| Outcome::Done),
         used => Ok(Outcome::Used(used)),
     }
 }
 
 /// Accounts for a window that is over. What of its space is nobody's any more goes whatever becomes
-/// of the account: a server that is away would keep that of all others.
-fn settle(servers: &Servers, id: TicketId, row: &Row, now: Moment) -> Result<Delivered, Trouble> {
+/// of the account: a server that is away would keep that of all others. What the others say is
+/// kept, and in the end it is the account.
+fn settle(
+    servers: &Servers,
+    id: TicketId,
+    row: &Row,
+    now: Moment,
+    progress: &mut Progress,
+) -> Result<Delivered, Trouble> {
     let number = row.delivered.windows;
-    let collected = collect(servers, id, row, number, u64::MAX, now);
+    let (told, _, asked) = collect(servers, (id, row), (number, u64::MAX), now);
     // An extension that came to nothing may have made the last one longer at some stores.
     let is_over = number + 1 >= row.count && now >= row.space_end();
     let slices = row.slices.iter().filter(|slice| slice.aus > 0);
     let slices = slices.filter(|_| row.is_for_files() || is_over);
+    let slices = slices.map(|slice| (slice.at(), ()));
     let ticket = ticket_id(id, number);
-    let released = at_each(slices.map(|slice| (slice.at(), ())), |at, ()| {
+    let released = at_each(slices, &mut progress.released, |at, ()| {
         servers.release(at, ticket)
     });
-    let (delivered, _) = collected?;
-    released.map(|()| delivered)
+    let delivered = row.delivered.with(number, &told);
+    let missing = row.slices.len() - told.len();
+    progress.told = told;
+    let settled = asked.and(released);
+    if let Err(trouble) = &settled
+        && row.account_until().is_some_and(|until| now >= until)
+    {
+        // What such a store holds is given back with the rest of the reservation.
+        tracing::warn!(
+            reservation = %id, window = number, stores = missing, ?trouble,
+            "a window is accounted for without stores that did not answer in time"
+        );
+        return Ok(delivered);
+    }
+    settled.map(|()| delivered)
 }
 
 /// Gives back space for files in which no objects of programs are: those stay until the window was
@@ -292,17 +341,30 @@ fn give_back_unused(servers: &Servers, id: TicketId, row: &Row) {
     }
 }
 
+/// What is in use of its space, as far as stores say it: if that is something, it is no matter what
+/// others do not say.
 fn used(servers: &Servers, id: TicketId, row: &Row) -> Result<u64, Trouble> {
-    let used = spaces(id, row).map(|(at, request)| {
+    let mut sum = 0_u64;
+    let asked = at_each(spaces(id, row), &mut BTreeSet::new(), |at, request| {
         let used = servers.used(at, request.ticket)?;
-        Ok(used.map_or(0, |(_, used)| used))
+        sum = sum.saturating_add(used.map_or(0, |(_, used)| used));
+        Ok(())
     });
-    used.sum()
+    match sum {
+        0 => asked.map(|()| 0),
+        used => Ok(used),
+    }
 }
 
 /// Tickets are only ever issued for the window of the time and the next one, so only those that
 /// are not over have to be taken back; and of one more, should the window end meanwhile.
-fn revoke(servers: &Servers, id: TicketId, row: &Row, now: Moment) -> Result<(), Trouble> {
+fn revoke(
+    servers: &Servers,
+    id: TicketId,
+    row: &Row,
+    now: Moment,
+    progress: &mut Progress,
+) -> Result<(), Trouble> {
     let guard = TICKET_CLOCK_ERROR_MAX.as_secs();
     let issued = (0..).zip(row.planned()).take(row.present(now) as usize + 2);
     let live = issued.filter(|(_, window)| window.end().plus(guard) > now);
@@ -316,44 +378,83 @@ fn revoke(servers: &Servers, id: TicketId, row: &Row, now: Moment) -> Result<(),
         return Ok(());
     }
     let servers_of = row.servers().into_iter().map(|server| (server, ()));
-    at_each(servers_of, |server, ()| servers.revoke(server, &tickets))
+    at_each(servers_of, &mut progress.revoked, |server, ()| {
+        servers.revoke(server, &tickets)
+    })
 }
 
-/// Adds what was delivered in one window to what is accounted for; single seconds from one on.
+/// What stores have said of one window, its single seconds from one on, and what went wrong first:
+/// those that fail keep nobody from asking the others.
 fn collect(
     servers: &Servers,
-    id: TicketId,
-    row: &Row,
-    number: u32,
-    from_second: u64,
+    (id, row): (TicketId, &Row),
+    (number, from_second): (u32, u64),
     now: Moment,
-) -> Result<(Delivered, Vec<ReportSecond>), Trouble> {
-    let mut sum = row.delivered;
-    sum.windows = sum.windows.max(number + 1);
-    let ticket = ticket_id(id, number);
+) -> (Vec<Told>, Vec<ReportSecond>, Result<(), Trouble>) {
+    let mut told = match number == row.delivered.windows {
+        true => row.told.clone(),
+        false => Vec::new(),
+    };
     let mut seconds = BTreeMap::new();
-    for slice in &row.slices {
-        if let Some((record, totals)) = servers.seconds(slice.at(), ticket, from_second)? {
-            sum.seconds += totals.seconds;
-            sum.kept += totals.kept;
-            sum.bytes += totals.bytes;
-            report::add(&mut seconds, &record);
+    let mut silent = BTreeSet::new();
+    let mut first = Ok(());
+    for (slice_number, slice) in (0_u16..).zip(&row.slices) {
+        let is_told = told.iter().any(|told| told.slice == slice_number);
+        if silent.contains(&slice.server) || is_told && from_second == u64::MAX {
+            continue;
         }
-        let space = row
-            .occurrence(number)
-            .map(|window| row.space_interval(window));
-        let is_due = slice.aus > 0 && space.is_some_and(|space: Interval| space.contains(now));
-        if is_due {
-            let held = servers.used(slice.at(), ticket);
-            // What cannot be asked is not lost, nor what files have taken of it.
-            let is_for_files = row.is_for_files();
-            let is_less = |(aus, _)| aus < slice.aus && !is_for_files;
-            let is_lost = held.is_ok_and(|held| held.is_none_or(is_less));
-            // It may have been given back, with the rate or after the window.
-            let is_late = |window: Interval| now > window.end().plus(GUARD_SECONDS + JUDGED_SECS);
-            let is_given = row.released.is_some() || row.occurrence(number).is_some_and(is_late);
-            sum.space_lost |= is_lost && !(is_for_files && is_given);
+        match of_slice(servers, (id, row), (number, from_second), slice, now) {
+            Ok((said, record)) => {
+                report::add(&mut seconds, &record);
+                let slice = slice_number;
+                told.extend((!is_told).then_some(Told { slice, ..said }));
+            }
+            // It has said it before.
+            Err(_) if is_told => {}
+            Err(trouble) => {
+                if trouble.is_away() {
+                    silent.insert(slice.server);
+                }
+                first = first.and(Err(trouble));
+            }
         }
     }
-    Ok((sum, seconds.into_values().collect()))
+    told.sort_by_key(|told| told.slice);
+    (told, seconds.into_values().collect(), first)
+}
+
+/// What one store says of a window.
+fn of_slice(
+    servers: &Servers,
+    (id, row): (TicketId, &Row),
+    (number, from_second): (u32, u64),
+    slice: &RowSlice,
+    now: Moment,
+) -> Result<(Told, Vec<TicketSecond>), Trouble> {
+    let ticket = ticket_id(id, number);
+    let said = servers.seconds(slice.at(), ticket, from_second)?;
+    let (record, totals) = said.unwrap_or_default();
+    let space = row
+        .occurrence(number)
+        .map(|window| row.space_interval(window));
+    let is_due = slice.aus > 0 && space.is_some_and(|space: Interval| space.contains(now));
+    let space_lost = is_due && {
+        let held = servers.used(slice.at(), ticket);
+        // What cannot be asked is not lost, nor what files have taken of it.
+        let is_for_files = row.is_for_files();
+        let is_less = |(aus, _)| aus < slice.aus && !is_for_files;
+        let is_lost = held.is_ok_and(|held| held.is_none_or(is_less));
+        // It may have been given back, with the rate or after the window.
+        let is_late = |window: Interval| now > window.end().plus(GUARD_SECONDS + JUDGED_SECS);
+        let is_given = row.released.is_some() || row.occurrence(number).is_some_and(is_late);
+        is_lost && !(is_for_files && is_given)
+    };
+    let told = Told {
+        slice: 0,
+        seconds: totals.seconds,
+        kept: totals.kept,
+        bytes: totals.bytes,
+        space_lost,
+    };
+    Ok((told, record))
 }

@@ -157,7 +157,7 @@ fn entries(changes: &[Change]) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     entries.collect()
 }
 
-fn value<T: for<'a> serde::Deserialize<'a>>(key: &[u8], bytes: &[u8]) -> Result<T, LedgerError> {
+fn value<T: record::Value>(key: &[u8], bytes: &[u8]) -> Result<T, LedgerError> {
     record::decode(bytes).map_err(|error: RowError| wrong(key, error.to_string()))
 }
 

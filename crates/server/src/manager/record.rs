@@ -6,14 +6,20 @@
 //! of another one comes to the same calendar and issues the same tickets.
 
 use super::Resource;
-use base::limits::TICKET_CLOCK_ERROR_MAX;
+use base::limits::{RESERVE_KEPT_TIME, TICKET_CLOCK_ERROR_MAX};
 use base::ticket::{Class, Head, Operations, Slice, Terms};
 use base::{ClusterId, ServerId, StoreId, TicketId, VolumeId};
 use reservation::{Claim, Interval, Moment};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use wire::message::ReserveLimits;
 
-/// Version of the rows.
+/// The newest version of the rows. What needs nothing of it is written as [`FORMAT_BEFORE`], so
+/// that a manager of the release before can take over.
 pub const MANAGER_FORMAT_VERSION: u8 = 2;
+/// The version without [`RowState::LeavingUnused`] and without [`Row::told`].
+const FORMAT_BEFORE: u8 = 1;
 /// How keys of reservations begin; the identity follows.
 pub(super) const ROWS: [u8; 2] = *b"rr";
 /// The key of the limits.
@@ -83,6 +89,34 @@ pub(crate) struct Delivered {
     pub(crate) space_lost: bool,
 }
 
+impl Delivered {
+    /// With what stores have said of a window.
+    pub(crate) fn with(mut self, window: u32, told: &[Told]) -> Self {
+        self.windows = self.windows.max(window + 1);
+        told.iter().for_each(|told| self.add(told));
+        self
+    }
+
+    /// Adds what one store has said of a window.
+    fn add(&mut self, told: &Told) {
+        self.seconds = self.seconds.saturating_add(told.seconds);
+        self.kept = self.kept.saturating_add(told.kept);
+        self.bytes = self.bytes.saturating_add(told.bytes);
+        self.space_lost |= told.space_lost;
+    }
+}
+
+/// What one store has said of the window that is accounted for next, while others have not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Told {
+    /// Which of the row's slices.
+    pub(crate) slice: u16,
+    pub(crate) seconds: u64,
+    pub(crate) kept: u64,
+    pub(crate) bytes: u64,
+    pub(crate) space_lost: bool,
+}
+
 /// See the module's head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Row {
@@ -108,6 +142,9 @@ pub(crate) struct Row {
     /// Bytes a second of each server's network.
     pub(crate) lines: Vec<(ServerId, u64)>,
     pub(crate) delivered: Delivered,
+    /// By ascending slice. Behind everything else in the bytes, and not there if it is empty.
+    #[serde(skip)]
+    pub(crate) told: Vec<Told>,
 }
 
 /// A row's bytes cannot be read.
@@ -121,17 +158,67 @@ pub(crate) enum RowError {
     Damaged,
 }
 
+/// A value of the ledger.
+pub(super) trait Value: Serialize + DeserializeOwned {
+    /// The oldest version that has all that it says.
+    fn version(&self) -> u8 {
+        FORMAT_BEFORE
+    }
+
+    /// What this version has behind it.
+    fn rest(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Takes over what version 2 has behind it; says whether that makes sense.
+    fn take_rest(&mut self, rest: &[u8]) -> bool {
+        rest.is_empty()
+    }
+}
+
+impl Value for ReserveLimits {}
+
+impl Value for Row {
+    fn version(&self) -> u8 {
+        match self.state == RowState::LeavingUnused || !self.told.is_empty() {
+            true => MANAGER_FORMAT_VERSION,
+            false => FORMAT_BEFORE,
+        }
+    }
+
+    fn rest(&self) -> Vec<u8> {
+        match self.told.is_empty() {
+            true => Vec::new(),
+            false => postcard::to_stdvec(&self.told).expect("rows are plain data"),
+        }
+    }
+
+    fn take_rest(&mut self, rest: &[u8]) -> bool {
+        if rest.is_empty() {
+            return true;
+        }
+        match postcard::take_from_bytes::<Vec<Told>>(rest) {
+            Ok((told, [])) if !told.is_empty() => {
+                self.told = told;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Bytes of a value of the ledger: its version, a checksum of the rest, the rest.
-pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let body = postcard::to_stdvec(value).expect("rows are plain data");
-    let mut bytes = vec![MANAGER_FORMAT_VERSION];
+pub(super) fn encode<T: Value>(value: &T) -> Vec<u8> {
+    let mut body = postcard::to_stdvec(value).expect("rows are plain data");
+    body.extend(value.rest());
+    let mut bytes = vec![value.version()];
     bytes.extend(crc32c::crc32c(&body).to_le_bytes());
     bytes.extend(body);
     bytes
 }
 
 /// Reads what [`encode`] wrote.
-pub(super) fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, RowError> {
+pub(super) fn decode<T: Value>(bytes: &[u8]) -> Result<T, RowError> {
     let (version, rest) = bytes.split_first().ok_or(RowError::Damaged)?;
     if *version > MANAGER_FORMAT_VERSION {
         return Err(RowError::Newer(*version));
@@ -140,9 +227,12 @@ pub(super) fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, RowE
     if *version == 0 || crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
         return Err(RowError::Damaged);
     }
-    match postcard::take_from_bytes(body) {
-        Ok((value, [])) => Ok(value),
-        _ => Err(RowError::Damaged),
+    let (mut value, rest): (T, _) =
+        postcard::take_from_bytes(body).map_err(|_| RowError::Damaged)?;
+    let has_rest = *version > FORMAT_BEFORE || rest.is_empty();
+    match has_rest && value.take_rest(rest) {
+        true => Ok(value),
+        false => Err(RowError::Damaged),
     }
 }
 
@@ -218,7 +308,19 @@ impl Row {
     /// files it is the end that was admitted, also of a window that was given back: the rest of the
     /// space is given back then.
     pub(crate) fn account_end(&self) -> Option<Moment> {
-        let number = self.delivered.windows;
+        self.account_end_of(self.delivered.windows)
+    }
+
+    /// Until when that account waits for servers that are away: until the one of the next window is
+    /// due, which they would keep waiting, or for so long as a reservation that is over is kept.
+    pub(crate) fn account_until(&self) -> Option<Moment> {
+        let kept = self.account_end()?.plus(RESERVE_KEPT_TIME.as_secs());
+        let next = self.account_end_of(self.delivered.windows.saturating_add(1));
+        let next = next.map_or(Moment::FOREVER, |end| end.plus(GUARD_SECONDS));
+        Some(kept.min(next))
+    }
+
+    fn account_end_of(&self, number: u32) -> Option<Moment> {
         match self.space_bytes > 0 && self.is_for_files() {
             true => Some(self.planned().nth(number as usize)?.end()),
             false => Some(self.occurrence(number)?.end()),
@@ -265,6 +367,36 @@ impl Row {
         self.volume != VolumeId([0; 16]) && self.lifetime_secs == 0
     }
 
+    /// With a later end: its only window is longer, or there are more of a series, each as long as
+    /// the first and none beyond the end. The tickets of windows that there were stay as they are.
+    pub(crate) fn longer(&self, end: Moment) -> Result<Self, &'static str> {
+        if end <= self.last_end() || end == Moment::FOREVER {
+            return Err("the new end is not later than the present one");
+        }
+        if self.count > 1 {
+            if self.space_bytes > 0 {
+                return Err("several windows with space are reserved anew, not extended");
+            }
+            let more = end
+                .since(self.last_end())
+                .map_or(0, |by| by / self.every_secs);
+            let count = u64::from(self.count).saturating_add(more);
+            return match u32::try_from(count) {
+                Ok(count) if count > self.count => Ok(Self {
+                    count,
+                    ..self.clone()
+                }),
+                Ok(_) => Err("no further window of the series ends by then"),
+                Err(_) => Err("more windows than are kept at once"),
+            };
+        }
+        let window = Interval::new(self.window.start(), end);
+        Ok(Self {
+            window: window.expect("it became longer"),
+            ..self.clone()
+        })
+    }
+
     /// From when to when the space of one window is held.
     pub(crate) fn space_interval(&self, occurrence: Interval) -> Interval {
         let end = match self.is_for_files() {
@@ -276,14 +408,22 @@ impl Row {
 
     /// What it holds of all calendars.
     pub(crate) fn claims(&self) -> Vec<Claim<Resource>> {
+        self.claims_without(&BTreeSet::new())
+    }
+
+    /// What it holds of the calendars of all servers but these.
+    pub(crate) fn claims_without(&self, without: &BTreeSet<ServerId>) -> Vec<Claim<Resource>> {
         if self.state == RowState::Gone {
             return Vec::new();
         }
-        let devices = self.slices.iter().map(|slice| {
+        let slices = self.slices.iter();
+        let slices = slices.filter(|slice| !without.contains(&slice.server));
+        let devices = slices.map(|slice| {
             let share = u64::from(slice.share_ppm);
             (Resource::Device(slice.store), share)
         });
         let lines = self.lines.iter();
+        let lines = lines.filter(|(server, _)| !without.contains(server));
         let lines = lines.map(|(server, amount)| (Resource::Line(*server), *amount));
         let parts: Vec<_> = devices.chain(lines).filter(|part| part.1 > 0).collect();
         let windows = (0..self.count).filter_map(|number| self.occurrence(number));

@@ -37,6 +37,13 @@ pub(crate) enum Trouble {
     Failed(String),
 }
 
+impl Trouble {
+    /// Whether a server did not answer: it may do its part when it is there again.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self, Self::Away { .. } | Self::Silent(_))
+    }
+}
+
 /// A store, with its server.
 pub(crate) type StoreAt = (ServerId, StoreId);
 

@@ -1,5 +1,6 @@
 //! The manager against a model that counts seconds, and over crashes.
 
+mod again;
 mod away;
 mod crashes;
 mod crowds;

@@ -76,6 +76,8 @@ pub(crate) struct StorageState {
     pub(super) lost: BTreeSet<StoreId>,
     /// Single tickets that were taken back, and until which second that has to be remembered.
     pub(super) revoked: BTreeMap<TicketId, u64>,
+    /// Whether some of them may not be on the disk.
+    is_unsaved: bool,
 }
 
 /// Stores, and stores that were given up.
@@ -125,6 +127,7 @@ impl StorageState {
             stores: BTreeMap::new(),
             lost: BTreeSet::new(),
             revoked: BTreeMap::new(),
+            is_unsaved: false,
         }
     }
 
@@ -154,6 +157,7 @@ impl StorageState {
                 .into_iter()
                 .map(revoked)
                 .collect::<Option<_>>()?,
+            is_unsaved: false,
         })
     }
 
@@ -230,14 +234,26 @@ impl StorageState {
         tickets: &[(TicketId, u64)],
         now_secs: u64,
     ) -> Result<(), StorageError> {
+        let before = self.revoked.len();
         self.revoked.retain(|_, until| *until > now_secs);
+        self.is_unsaved |= self.revoked.len() < before;
         let is_new = |(ticket, _): &&(TicketId, u64)| !self.revoked.contains_key(ticket);
         let added = tickets.iter().filter(is_new).count();
         if self.revoked.len() + added > REVOKED_TICKETS_MAX {
             return Err(StorageError::TooManyRevoked);
         }
-        self.revoked.extend(tickets.iter().copied());
-        Ok(self.save()?)
+        self.is_unsaved |= added > 0;
+        for (ticket, until) in tickets {
+            let kept = self.revoked.entry(*ticket).or_default();
+            self.is_unsaved |= *until > *kept;
+            *kept = (*kept).max(*until);
+        }
+        // Managers ask again until all servers have answered.
+        if self.is_unsaved {
+            self.save()?;
+            self.is_unsaved = false;
+        }
+        Ok(())
     }
 }
 
@@ -273,6 +289,28 @@ mod tests {
             Err(DataError::Damaged { .. })
         ));
         assert!(!format!("{state:?}").contains(&state.secrets[0].secret));
+    }
+
+    #[test]
+    fn what_is_revoked_already_is_not_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = StorageState::open(directory.path()).unwrap();
+        let tickets = [(TicketId([1; 16]), 50), (TicketId([2; 16]), 200)];
+        state.revoke(&tickets, 0).unwrap();
+        let file = directory.path().join("storage.toml");
+        let writes = |state: &mut StorageState, tickets: &[(TicketId, u64)], now| {
+            std::fs::remove_file(&file).unwrap();
+            state.revoke(tickets, now).unwrap();
+            let is_written = file.exists();
+            state.save().unwrap();
+            is_written
+        };
+        assert!(!writes(&mut state, &tickets, 0));
+        assert!(!writes(&mut state, &[(TicketId([2; 16]), 100)], 0));
+        assert!(writes(&mut state, &[(TicketId([2; 16]), 300)], 0));
+        assert!(writes(&mut state, &tickets[1..], 60), "one is forgotten");
+        assert!(!writes(&mut state, &tickets[1..], 60));
+        assert_eq!(state.revoked[&TicketId([2; 16])], 300);
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Cancel {
         match ask(config, server, &self.way, request)? {
             ReserveReply::Done => {}
             ReserveReply::Later { message } => output::note(format_args!(
-                "{}; what is held there is given back when it is there again",
+                "{}; what is still held is given back when it is there and can do that",
                 output::plain(&message)
             )),
             _ => return Err(unexpected_reply(server)),

@@ -3,7 +3,7 @@
 //! All of it is asked for beside the answer, over the same connection, and what is not told is left
 //! out of the explanation.
 
-use base::{StoreId, VolumeId};
+use base::{StoreId, TicketId, VolumeId};
 use client::transport::{Call, Transport};
 use wire::message::{
     AdminReply, AdminRequest, ClusterReply, ClusterRequest, ObjectReply, ObjectRequest, Reply,
@@ -16,6 +16,10 @@ use wire::message::{
 pub(super) const FLOOR_PPM: u32 = 50_000;
 /// All of a device, in millionths.
 const WHOLE_PPM: u32 = 1_000_000;
+/// How many pages of reservations are looked through for where one of a name is.
+const HINT_PAGES_MAX: usize = 4;
+
+type Result<T> = std::result::Result<T, crate::errors::Failure>;
 
 /// What can be reserved of each device, in millionths.
 pub(super) fn reservable_ppm(limits: &ReserveLimits) -> u32 {
@@ -113,33 +117,48 @@ impl Names {
 ///
 /// # Errors
 /// The answer that was something else.
-pub(super) async fn all(
+pub(super) async fn all(transport: &Transport, uid: u32) -> Result<Vec<ReservationSummary>> {
+    pages(usize::MAX, async |after| page(transport, uid, after).await).await
+}
+
+async fn page(
     transport: &Transport,
     uid: u32,
-) -> Result<Vec<ReservationSummary>, crate::errors::Failure> {
+    after: Option<TicketId>,
+) -> Result<(Vec<ReservationSummary>, bool)> {
+    let reply = transport.reserve(uid, ReserveRequest::List { after });
+    match reply.await? {
+        ReserveReply::Reservations { list, more } => Ok((list, more)),
+        ReserveReply::Failed { code, message } => Err(super::remedy::failure(code, message)),
+        _ => Err(client::transport::CallError::Protocol.into()),
+    }
+}
+
+/// Some pages of a list: each with whether there are more.
+async fn pages(
+    pages_max: usize,
+    ask: impl AsyncFn(Option<TicketId>) -> Result<(Vec<ReservationSummary>, bool)>,
+) -> Result<Vec<ReservationSummary>> {
     let mut all: Vec<ReservationSummary> = Vec::new();
-    loop {
-        let after = all.last().map(|last| last.id);
-        let reply = transport.reserve(uid, ReserveRequest::List { after });
-        let (list, more) = match reply.await? {
-            ReserveReply::Reservations { list, more } => (list, more),
-            ReserveReply::Failed { code, message } => {
-                return Err(super::remedy::failure(code, message));
-            }
-            _ => return Err(client::transport::CallError::Protocol.into()),
-        };
+    for _ in 0..pages_max {
+        let (list, more) = ask(all.last().map(|last| last.id)).await?;
         let is_last = !more || list.is_empty();
         all.extend(list);
         if is_last {
-            return Ok(all);
+            break;
         }
     }
+    Ok(all)
 }
 
 /// Where reservations of this name are, if not where they were looked for: names of volumes, an
 /// empty one for none.
 pub(super) async fn elsewhere(transport: &Transport, uid: u32, which: &ReserveName) -> Vec<String> {
-    let all = all(transport, uid).await.unwrap_or_default();
+    // It is only a hint: the ledger may have a million reservations.
+    let some = pages(HINT_PAGES_MAX, async |after| {
+        page(transport, uid, after).await
+    });
+    let all = some.await.unwrap_or_default();
     let names = Names::ask(transport).await;
     let same = all.iter().filter(|one| one.name == which.name);
     let places = same.filter_map(|one| match one.volume {
@@ -150,4 +169,50 @@ pub(super) async fn elsewhere(transport: &Transport, uid: u32, which: &ReserveNa
     places.sort();
     places.dedup();
     places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use wire::message::ReserveState;
+
+    fn summary(number: u8) -> ReservationSummary {
+        ReservationSummary {
+            id: TicketId([number; 16]),
+            name: "run".to_owned(),
+            volume: VolumeId([7; 16]),
+            holder: 0,
+            state: ReserveState::Active,
+            read_bytes_per_second: 0,
+            write_bytes_per_second: 1,
+            burst_millis: 0,
+            space_bytes: 0,
+            start_secs: 0,
+            end_secs: 1,
+            every_secs: 0,
+            count: 1,
+            lifetime_secs: 0,
+            released_secs: None,
+            slices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_hint_looks_through_a_few_pages() {
+        let asked = Cell::new(0_u8);
+        let read = |pages_max| {
+            asked.set(0);
+            let page = async |after: Option<TicketId>| {
+                let number = after.map_or(0, |after| after.0[0]) + 1;
+                asked.set(asked.get() + 1);
+                Ok((vec![summary(number)], number < 9))
+            };
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let read = runtime.unwrap().block_on(pages(pages_max, page));
+            (asked.get(), read.unwrap().len())
+        };
+        assert_eq!(read(HINT_PAGES_MAX), (4, 4));
+        assert_eq!(read(usize::MAX), (9, 9));
+    }
 }

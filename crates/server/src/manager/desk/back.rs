@@ -3,7 +3,7 @@
 use super::super::answers::{failure, later, rejected};
 use super::super::ask::Wish;
 use super::super::book::{Rejected, failed};
-use super::super::errands::{Errand, Outcome, Returned, Task};
+use super::super::errands::{Errand, Outcome, Progress, Returned, Task};
 use super::super::plan::{Ask, Instead, Lack, Short};
 use super::super::record::Row;
 use super::super::report::{report, summary};
@@ -12,9 +12,6 @@ use super::{Desk, NOBODY, Step, Stepped};
 use base::TicketId;
 use base::limits::RESERVE_TRIES_MAX;
 use wire::message::{ReserveError, ReserveReply};
-
-/// After how long something is given back again that could not be given back at some server.
-const LEAVE_AGAIN_SECS: u64 = 5;
 
 impl Desk {
     /// Takes back what an errand has come to.
@@ -26,6 +23,7 @@ impl Desk {
             row,
             reply,
             reign,
+            progress,
             ..
         } = errand;
         if reign != self.reign {
@@ -38,7 +36,7 @@ impl Desk {
         self.out -= 1;
         let stepped = match outcome {
             Ok(outcome) => self.came_back(task, id, row, outcome),
-            Err(trouble) => self.came_to_trouble(task, id, row, trouble),
+            Err(trouble) => self.came_to_trouble(task, (id, row), trouble, progress),
         };
         match reply {
             Some(reply) => self.go_on(stepped, reply),
@@ -50,19 +48,19 @@ impl Desk {
     /// Says once that something about a reservation has to wait, and once that it is done.
     fn tell(&mut self, id: TicketId, stepped: Stepped) {
         let why = match stepped {
-            Err(Rejected::Failed(code, why)) => Some((code, why)),
+            Err(Rejected::Failed(_, why)) => Some(why),
             Ok(Step::Answer(answer)) => match *answer {
-                ReserveReply::Later { message } => Some((ReserveError::Away, message)),
+                ReserveReply::Later { message } => Some(message),
                 _ => None,
             },
             Ok(Step::Errand(_)) | Err(Rejected::Short { .. }) => return,
         };
         match why {
-            Some((code, why)) if self.told.insert(id) => {
-                tracing::warn!(%id, ?code, why, "a reservation is not cleared away yet");
+            Some(why) if self.told.insert(id) => {
+                tracing::warn!(%id, why, "a reservation is not cleared away yet");
             }
-            Some((code, why)) => {
-                tracing::debug!(%id, ?code, why, "a reservation is still not cleared away");
+            Some(why) => {
+                tracing::debug!(%id, why, "a reservation is still not cleared away");
             }
             None if self.told.remove(&id) => {
                 tracing::info!(%id, "a reservation is cleared away that had to wait");
@@ -82,7 +80,7 @@ impl Desk {
         match (task, outcome) {
             (_, Outcome::Devices(devices)) => {
                 self.is_looking = false;
-                self.book.set_devices(devices);
+                self.looked(devices);
                 done
             }
             (Task::Try { .. }, _) => {
@@ -122,8 +120,11 @@ impl Desk {
             },
             (Task::Leave { has_tickets, .. }, outcome) => self.left(id, has_tickets, &outcome),
             (Task::Collect, Outcome::Delivered(delivered)) => {
-                self.again.remove(&id);
-                self.changes.extend(self.book.deliver(id, delivered));
+                let is_the_window = self.is_the_window(id, row.as_ref());
+                self.forget_account(id);
+                if is_the_window {
+                    self.changes.extend(self.book.deliver(id, delivered));
+                }
                 done
             }
             (_, Outcome::Report(delivered, record)) => {
@@ -139,7 +140,7 @@ impl Desk {
 
     /// Everything was given back, or something had been written before its tickets were.
     fn left(&mut self, id: TicketId, has_tickets: bool, outcome: &Outcome) -> Stepped {
-        self.again.remove(&id);
+        self.again.forget(id);
         if let Outcome::Used(used) = outcome {
             self.changes.extend(self.book.keep_written(id));
             let why = format!(
@@ -159,9 +160,9 @@ impl Desk {
     fn came_to_trouble(
         &mut self,
         task: Task,
-        id: TicketId,
-        row: Option<Row>,
+        (id, row): (TicketId, Option<Row>),
         trouble: Trouble,
+        progress: Progress,
     ) -> Stepped {
         match task {
             Task::Try { wish, without } => {
@@ -175,7 +176,7 @@ impl Desk {
                     // The row stays until everything was given back. Its name is free at once:
                     // who asks again means the same.
                     self.changes.extend(self.book.unname(id));
-                    self.put_off(id);
+                    self.put_off(id, progress);
                     return Err(rejected(*trouble));
                 }
                 self.changes.extend(self.book.remove(id));
@@ -185,9 +186,25 @@ impl Desk {
                 })
             }
             Task::Leave { .. } => {
-                self.put_off(id);
-                later(trouble).map(Step::answer)
+                self.book.free(id, &progress.revoked);
+                self.put_off(id, progress);
+                Ok(Step::answer(later(trouble)))
             }
+            Task::Collect => {
+                if self.is_the_window(id, row.as_ref()) {
+                    let told = progress.told.clone();
+                    self.changes.extend(self.book.note_told(id, told));
+                    self.put_off(id, progress);
+                } else {
+                    self.forget_account(id);
+                }
+                Err(rejected(trouble))
+            }
+            // It follows there: nothing goes if something turns out to be used.
+            Task::CheckUnused { dry_run } if trouble.is_away() => match dry_run {
+                true => Ok(Step::answer(later(trouble))),
+                false => Ok(self.leave(id, false)),
+            },
             Task::Revoke => Err(match rejected(trouble) {
                 Rejected::Failed(ReserveError::Away, why) => {
                     let why = format!(
@@ -202,11 +219,19 @@ impl Desk {
         }
     }
 
-    /// Something is given back again after some seconds.
-    fn put_off(&mut self, id: TicketId) {
-        let again = self.book.now().plus(LEAVE_AGAIN_SECS);
-        self.again.insert(id, again);
-        self.stuck.push(id);
+    /// An account is over. If its reservation is being given back meanwhile, that is not.
+    fn forget_account(&mut self, id: TicketId) {
+        let row = self.book.row(id);
+        if !row.is_some_and(|row| row.state.is_unfinished()) {
+            self.again.forget(id);
+        }
+    }
+
+    /// Whether what was accounted for is still the window that is to be accounted for.
+    fn is_the_window(&self, id: TicketId, asked: Option<&Row>) -> bool {
+        let windows = |row: &Row| row.delivered.windows;
+        let row = self.book.row(id).filter(|row| row.is_held());
+        row.is_some() && row.map(windows) == asked.map(windows)
     }
 
     /// A store lacks space: others may have it, and are asked `again`.

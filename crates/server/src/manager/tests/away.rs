@@ -3,7 +3,7 @@
 
 use super::super::Manager;
 use super::super::desk::Asker;
-use super::super::errands::{Errand, Outcome, Task, run};
+use super::super::errands::{Errand, Outcome, Progress, Returned, Task, run};
 use super::super::record::{Delivered, GUARD_SECONDS, Row, RowSlice, RowState};
 use super::super::servers::{Servers, StorageServers, Trouble};
 use super::crashes::{create, which};
@@ -20,15 +20,15 @@ const ADMIN: Asker = Asker {
     is_admin: true,
     uid: 0,
 };
-const NO_VOLUME: VolumeId = VolumeId([0; 16]);
-const NOW: u64 = 1_700_000_000;
+pub(super) const NO_VOLUME: VolumeId = VolumeId([0; 16]);
+pub(super) const NOW: u64 = 1_700_000_000;
 
-fn server(number: u8) -> ServerId {
+pub(super) fn server(number: u8) -> ServerId {
     ServerId([number; 16])
 }
 
 /// Space for files at three servers, in two windows.
-fn row() -> Row {
+pub(super) fn row() -> Row {
     let window = Interval::new(Moment::from_secs(NOW), Moment::from_secs(NOW + 100));
     Row {
         state: RowState::Held,
@@ -48,6 +48,7 @@ fn row() -> Row {
         slices: (1..=3).map(slice).collect(),
         lines: Vec::new(),
         delivered: Delivered::default(),
+        told: Vec::new(),
     }
 }
 
@@ -63,6 +64,17 @@ fn slice(number: u8) -> RowSlice {
 
 /// What an errand comes to.
 fn errand(servers: &Arc<Fake>, row: &Row, now_secs: u64, task: Task) -> Result<Outcome, Trouble> {
+    returned(servers, row, now_secs, task, Progress::default()).outcome
+}
+
+/// What an errand comes to of which some is done.
+pub(super) fn returned(
+    servers: &Arc<Fake>,
+    row: &Row,
+    now_secs: u64,
+    task: Task,
+    progress: Progress,
+) -> Returned {
     servers.set(|state| state.now_secs = now_secs);
     let (errands, errands_in) = std::sync::mpsc::sync_channel(1);
     let (back, mut returned) = tokio::sync::mpsc::channel(1);
@@ -73,15 +85,16 @@ fn errand(servers: &Arc<Fake>, row: &Row, now_secs: u64, task: Task) -> Result<O
         now: Moment::from_secs(now_secs),
         reign: 0,
         reply: None,
+        progress,
     };
     errands.send(errand).unwrap();
     drop(errands);
     let all: Servers = servers.clone();
     run(&all, &errands_in, &back);
-    returned.blocking_recv().unwrap().outcome
+    returned.blocking_recv().unwrap()
 }
 
-fn hold(servers: &Fake, row: &Row) {
+pub(super) fn hold(servers: &Fake, row: &Row) {
     servers.set(|state| {
         for slice in &row.slices {
             let windows = (0..row.count).map(|number| {
@@ -140,14 +153,14 @@ fn space_that_is_lost_is_told_in_the_account_of_its_window() {
     assert!(delivered.space_lost);
 }
 
-struct World {
+pub(super) struct World {
     directory: tempfile::TempDir,
-    servers: Arc<Fake>,
+    pub(super) servers: Arc<Fake>,
     manager: Option<Manager>,
 }
 
 impl World {
-    fn new(count: u8) -> Self {
+    pub(super) fn new(count: u8) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let servers = Fake::new(NOW, count);
         let manager = Some(manager(directory.path(), &servers));
@@ -158,17 +171,17 @@ impl World {
         }
     }
 
-    fn ask(&self, volume: VolumeId, request: ReserveRequest) -> ReserveReply {
+    pub(super) fn ask(&self, volume: VolumeId, request: ReserveRequest) -> ReserveReply {
         ask(self.manager.as_ref().unwrap(), ADMIN, volume, request)
     }
 
-    fn begin_anew(&mut self) {
+    pub(super) fn begin_anew(&mut self) {
         self.manager = None;
         self.manager = Some(manager(self.directory.path(), &self.servers));
     }
 
     /// Two stores with a window of a minute.
-    fn reserve(&self, volume: VolumeId, lifetime_secs: u64) {
+    pub(super) fn reserve(&self, volume: VolumeId, lifetime_secs: u64) {
         let mut asked = terms(0, NOW, NOW + 60);
         asked.space_bytes = 2 * MIB;
         asked.lifetime_secs = lifetime_secs;
@@ -177,7 +190,7 @@ impl World {
         assert!(matches!(made, ReserveReply::Reserved { .. }), "{made:?}");
     }
 
-    fn cancel(&self, discard: bool) -> ReserveReply {
+    pub(super) fn cancel(&self, discard: bool) -> ReserveReply {
         let cancel = ReserveRequest::Cancel {
             which: which("run1"),
             discard,
@@ -186,7 +199,7 @@ impl World {
         self.ask(VOLUME, cancel)
     }
 
-    fn state(&self) -> Option<ReserveState> {
+    pub(super) fn state(&self) -> Option<ReserveState> {
         match self.ask(VOLUME, ReserveRequest::Show(which("run1"))) {
             ReserveReply::Reserved { summary, .. } => Some(summary.state),
             _ => None,
@@ -211,7 +224,7 @@ impl World {
 }
 
 #[track_caller]
-fn fails(reply: &ReserveReply, wanted: ReserveError) {
+pub(super) fn fails(reply: &ReserveReply, wanted: ReserveError) {
     let is_it = matches!(reply, ReserveReply::Failed { code, .. } if *code == wanted);
     assert!(is_it, "{reply:?}");
 }
@@ -260,7 +273,12 @@ fn a_manager_that_begins_anew_throws_nothing_away_that_was_to_stay() {
         state.used_late = 3;
         state.is_dumb = true;
     });
-    fails(&world.cancel(false), ReserveError::Storage);
+    // It is under way, and there is nothing that who asked could do.
+    let cancelled = world.cancel(false);
+    assert!(
+        matches!(cancelled, ReserveReply::Later { .. }),
+        "{cancelled:?}"
+    );
     assert_eq!(world.state(), None);
     world.begin_anew();
     assert_eq!(world.state(), None, "it is not known yet");
@@ -276,7 +294,11 @@ fn a_server_that_can_forget_no_ticket_keeps_no_space() {
     world.reserve(VOLUME, 600);
     let full = Some(Trouble::TooManyRevoked);
     world.servers.set(|state| state.revoke = full);
-    fails(&world.cancel(true), ReserveError::Limit);
+    let cancelled = world.cancel(true);
+    assert!(
+        matches!(cancelled, ReserveReply::Later { .. }),
+        "{cancelled:?}"
+    );
     assert!(world.servers.holders().is_empty());
     // Its ticket may still be believed, so it is not gone.
     let again = || {

@@ -41,6 +41,12 @@ pub(super) struct State {
     pub(super) used_late: u64,
     /// Whether nobody says what is in use, once something has come into use late.
     pub(super) is_dumb: bool,
+    /// What each server says that tickets got from it, for as long as it knows.
+    pub(super) got: BTreeMap<ServerId, Totals>,
+    /// Who was asked for what, those that are away, too.
+    pub(super) asked: Vec<(&'static str, ServerId)>,
+    /// How often somebody has looked at the devices.
+    pub(super) looks: usize,
 }
 
 /// See the module's head.
@@ -68,8 +74,20 @@ impl Fake {
         held.map(|(((server, _), _), _)| *server).collect()
     }
 
-    fn at(&self, (server, store): StoreAt) -> Result<std::sync::MutexGuard<'_, State>, Trouble> {
+    /// How often a server was asked for something.
+    pub(super) fn asked(&self, what: &str, server: ServerId) -> usize {
         let state = self.0.lock().unwrap();
+        let asked = state.asked.iter();
+        asked.filter(|asked| **asked == (what, server)).count()
+    }
+
+    fn at(
+        &self,
+        what: &'static str,
+        (server, store): StoreAt,
+    ) -> Result<std::sync::MutexGuard<'_, State>, Trouble> {
+        let mut state = self.0.lock().unwrap();
+        state.asked.push((what, server));
         let why = "away".to_owned();
         if state.silent.contains(&server) {
             return Err(Trouble::Silent(why));
@@ -87,7 +105,9 @@ impl StorageServers for Fake {
     }
 
     fn devices(&self) -> Vec<PlanDevice> {
-        self.0.lock().unwrap().devices.clone()
+        let mut state = self.0.lock().unwrap();
+        state.looks += 1;
+        state.devices.clone()
     }
 
     fn issue(&self, _: ServerId, _: &Head, _: &Terms) -> Option<Ticket> {
@@ -95,7 +115,7 @@ impl StorageServers for Fake {
     }
 
     fn try_space(&self, at: StoreAt, _: &SpaceTrial) -> Result<(), Trouble> {
-        match self.at(at)?.is_full {
+        match self.at("try", at)?.is_full {
             true => Err(Trouble::Failed("full".to_owned())),
             false => Ok(()),
         }
@@ -103,12 +123,14 @@ impl StorageServers for Fake {
 
     fn confirm(&self, at: StoreAt, request: &SpaceRequest) -> Result<(), Trouble> {
         let end = request.interval.end();
-        self.at(at)?.held.insert((at, request.ticket), end);
+        self.at("confirm", at)?
+            .held
+            .insert((at, request.ticket), end);
         Ok(())
     }
 
     fn extend(&self, at: StoreAt, ticket: TicketId, end: Moment) -> Result<(), Trouble> {
-        let mut state = self.at(at)?;
+        let mut state = self.at("extend", at)?;
         if state.no_longer.contains(&at.0) {
             return Err(Trouble::Failed("not so long".to_owned()));
         }
@@ -117,12 +139,12 @@ impl StorageServers for Fake {
     }
 
     fn release(&self, at: StoreAt, ticket: TicketId) -> Result<(), Trouble> {
-        self.at(at)?.held.remove(&(at, ticket));
+        self.at("release", at)?.held.remove(&(at, ticket));
         Ok(())
     }
 
     fn used(&self, at: StoreAt, ticket: TicketId) -> Result<Option<(u64, u64)>, Trouble> {
-        let state = self.at(at)?;
+        let state = self.at("used", at)?;
         if state.is_dumb && state.used > 0 {
             return Err(Trouble::Failed("no word".to_owned()));
         }
@@ -132,7 +154,7 @@ impl StorageServers for Fake {
 
     fn revoke(&self, server: ServerId, _: &[(TicketId, u64)]) -> Result<(), Trouble> {
         let store = base::StoreId(server.0);
-        let mut state = self.at((server, store))?;
+        let mut state = self.at("revoke", (server, store))?;
         let late = std::mem::take(&mut state.used_late);
         state.used += late;
         state.revoke.clone().map_or(Ok(()), Err)
@@ -144,7 +166,9 @@ impl StorageServers for Fake {
         _: TicketId,
         _: u64,
     ) -> Result<Option<(Vec<TicketSecond>, Totals)>, Trouble> {
-        self.at(at).map(|_| None)
+        let state = self.at("seconds", at)?;
+        let totals = state.got.get(&at.0).copied();
+        Ok(totals.map(|totals| (Vec::new(), totals)))
     }
 }
 

@@ -2,9 +2,11 @@
 
 use super::super::ask::check_row;
 use super::super::record::{
-    Delivered, Row, RowError, RowSlice, RowState, decode, encode, identity, ticket_id,
+    Delivered, GUARD_SECONDS, Row, RowError, RowSlice, RowState, Told, decode, encode, identity,
+    ticket_id,
 };
 use super::world::{VOLUME, id};
+use base::limits::RESERVE_KEPT_TIME;
 use base::{ServerId, StoreId};
 use reservation::{Interval, Moment};
 use wire::message::ReserveLimits;
@@ -38,6 +40,17 @@ fn row() -> Row {
         }],
         lines: vec![(ServerId([1; 16]), 20_000_000)],
         delivered: Delivered::default(),
+        told: Vec::new(),
+    }
+}
+
+fn told(slice: u16) -> Told {
+    Told {
+        slice,
+        seconds: 7,
+        kept: 6,
+        bytes: 5000,
+        space_lost: true,
     }
 }
 
@@ -48,7 +61,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn rows_have_the_bytes_that_they_had() {
     let golden = concat!(
-        "024c4a8dff0107070707070707070707070707070707e8070572756e343209090909090909090909",
+        "014c4a8dff0107070707070707070707070707070707e8070572756e343209090909090909090909",
         "0909090909090080dac409c80180c6868f0180e2cfaa06f8e2cfaa0680a30502901c000101010101",
         "01010101010101010101010102020202020202020202020202020202a08d0600ac02010101010101",
         "010101010101010101010180dac4090000000000"
@@ -62,7 +75,7 @@ fn rows_have_the_bytes_that_they_had() {
     };
     assert_eq!(
         hex(&encode(&limits)),
-        "021d1607c2a08d06d08603808080800401e807"
+        "011d1607c2a08d06d08603808080800401e807"
     );
     assert_eq!(decode::<ReserveLimits>(&encode(&limits)), Ok(limits));
     assert_eq!(decode::<Row>(&encode(&row())), Ok(row()));
@@ -73,6 +86,17 @@ fn rows_of_the_format_before_are_read() {
     let mut bytes = encode(&row());
     bytes[0] = 1;
     assert_eq!(decode::<Row>(&bytes), Ok(row()));
+    // What it had nothing behind is damaged if there is something.
+    let told = Row {
+        told: vec![told(0)],
+        ..row()
+    };
+    let bytes = encode(&told);
+    assert_eq!(hex(&bytes[bytes.len() - 7..]), "01000706882701");
+    assert_eq!(decode::<Row>(&bytes), Ok(told));
+    let mut before = bytes;
+    before[0] = 1;
+    assert_eq!(decode::<Row>(&before), Err(RowError::Damaged));
     let states = [
         RowState::Pending,
         RowState::Held,
@@ -84,8 +108,22 @@ fn rows_of_the_format_before_are_read() {
         let row = Row { state, ..row() };
         // Behind the version and the checksum.
         assert_eq!(encode(&row)[5], number);
+        // A manager of the release before can take over, unless something is being cancelled.
+        assert_eq!(encode(&row)[0], 1 + u8::from(number == 4));
         assert_eq!(decode::<Row>(&encode(&row)), Ok(row));
     }
+}
+
+#[test]
+fn an_account_waits_until_the_next_one_is_due() {
+    let mut row = row();
+    let next = row.occurrence(1).unwrap().end();
+    assert_eq!(row.account_until(), Some(next.plus(GUARD_SECONDS)));
+    row.delivered.windows = 1;
+    let kept = next.plus(RESERVE_KEPT_TIME.as_secs());
+    assert_eq!(row.account_until(), Some(kept));
+    row.delivered.windows = 2;
+    assert_eq!(row.account_until(), None);
 }
 
 #[test]
@@ -130,6 +168,8 @@ fn rows_that_no_manager_writes_are_refused() {
     bad(&|row| row.slices = vec![row.slices[0]; 2]);
     bad(&|row| row.slices[0].share_ppm = 1_000_001);
     bad(&|row| row.count = 0);
+    bad(&|row| row.told = vec![told(1)]);
+    bad(&|row| row.told = vec![told(0); 2]);
     bad(&|row| row.every_secs = 120);
     bad(&|row| row.lines[0].1 = u64::MAX);
     bad(&|row| row.window = Interval::unlimited(Moment::from_secs(5)).unwrap());
