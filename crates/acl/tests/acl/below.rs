@@ -17,15 +17,15 @@ fn check(list: &RichAcl, target: &Target) -> Result<(), TestCaseError> {
     if let Some(access) = &below.access {
         prop_assert_eq!(access.mode(), (below.mode, false));
     }
-    check_below(list, target, below.mode, below.access.as_ref())
+    check_below(list, target, (below.mode, below.access.as_ref()), 0)
 }
 
-/// The same of a mode and a POSIX ACL.
+/// The same of a mode and a POSIX ACL, but for these bits.
 fn check_below(
     list: &RichAcl,
     target: &Target,
-    mode: u16,
-    access: Option<&PosixAcl>,
+    (mode, access): (u16, Option<&PosixAcl>),
+    besides: u8,
 ) -> Result<(), TestCaseError> {
     let file = PosixFile {
         uid: target.uid,
@@ -47,7 +47,7 @@ fn check_below(
             } else {
                 needs
             };
-            let is_sound = !file.allows(&caller, bit) || has.contains(needs);
+            let is_sound = !file.allows(&caller, bit) || has.contains(needs) || besides & bit != 0;
             prop_assert!(
                 is_sound,
                 "{:o} {:?} {} {:?} {}",
@@ -102,7 +102,47 @@ fn check_heir(list: &RichAcl, heir: &Target, mode: u16, umask: u16) -> Result<()
         Some(default) => default.inherited(mode),
         None => (None, mode & !umask),
     };
-    check_below(&over_a_server, heir, mode, access.as_ref())
+    // Linux looks at no POSIX ACL whose mask is empty. So who asks for a mode with nothing for the
+    // group gives what others have to users and groups with an entry, too, and no more than that.
+    let is_passed_over = access
+        .as_ref()
+        .is_some_and(|access| access.mask() == Some(0));
+    let others = match is_passed_over {
+        true => u8::try_from(mode & 0o007).expect("three bits"),
+        false => 0,
+    };
+    check_below(&over_a_server, heir, (mode, access.as_ref()), others)
+}
+
+/// Of a mode that leaves the group something, however little, the entries count.
+#[test]
+fn only_a_mode_with_nothing_for_the_group_passes_over_who_is_denied_something() {
+    let flags = AceFlags::FILE_INHERIT.with(AceFlags::DIRECTORY_INHERIT);
+    let inherited = |ace| Ace { flags, ..ace };
+    let list = RichAcl::new(vec![
+        inherited(Ace::deny(Who::User(2), Rights::ALL)),
+        inherited(Ace::allow(Who::Everyone, Rights::ALL)),
+    ]);
+    let default = list.expect("a list").default_told().expect("it inherits");
+    let denied = Principal::new(2, 99, Vec::new());
+    for (mode, has) in [
+        (0o604, true),
+        (0o614, false),
+        (0o644, false),
+        (0o600, false),
+    ] {
+        let (access, mode) = default.inherited(mode);
+        let file = PosixFile {
+            mode,
+            access: access.as_ref(),
+            ..of(&target())
+        };
+        assert_eq!(
+            file.allows(&Caller::new(&denied), bits::READ),
+            has,
+            "{mode:o}"
+        );
+    }
 }
 
 fn of(target: &Target) -> PosixFile<'static> {
