@@ -265,8 +265,9 @@ fn delete_and_make_again(place: &mut Place, mount: &Path) {
         }
     }
     place.scene.umount(mount);
+    let volume = place.volume();
+    place.azekura(&["reserve", "cancel", &volume, "run"]);
     until("the volume is empty", || {
-        let volume = place.volume();
         let deleted = place.scene.azekura(&["volume", "delete", &volume]);
         deleted.status.success()
     });

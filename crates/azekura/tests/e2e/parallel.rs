@@ -288,7 +288,7 @@ fn volumes_are_shown_reserved_filled_and_deleted() {
     assert!(shown["stripe_unit_bytes"].as_u64().unwrap() >= 4096);
     assert_eq!(shown["trouble"], serde_json::Value::Null);
     let reserved = json(place.scene.azekura(&[
-        "reserve", "create", &volume, "--write", "1MB/s", "--for", "1m", "--json",
+        "reserve", "create", &volume, "--write", "1MB/s", "--for", "20m", "--name", "r", "--json",
     ]));
     assert!(reserved.is_object());
     // Full is said, and does no harm to what is there.
@@ -315,5 +315,12 @@ fn volumes_are_shown_reserved_filled_and_deleted() {
     let near = place.scene.mount_volume(&volume, "near", &[]);
     fs::remove_file(near.join("kept")).unwrap();
     place.scene.umount(&near);
+    let refused = delete(&place.scene);
+    fails(&refused, "AZ0304");
+    assert!(refused.stderr.contains("reserved"), "{refused:?}");
+    place
+        .scene
+        .azekura(&["reserve", "cancel", &volume, "r"])
+        .ok();
     delete(&place.scene).ok();
 }
