@@ -114,10 +114,9 @@ struct State {
     standing: Standing,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// Not shown yet.
-    #[default]
     New,
     Good,
     /// Refused; not shown again before then.

@@ -24,6 +24,7 @@
 //! | `behind` | commits that are sent right behind the writes |
 //! | `striped` | contents of parallel volumes, at their stores |
 //! | `booked` | tickets for an export |
+//! | `renewed` | the next tickets, of exports and of parallel volumes |
 //! | `space` | allocation, holes, copies within the server |
 //! | `change` | creating, removing, renaming |
 //! | `freeing` | space that is about to become free |

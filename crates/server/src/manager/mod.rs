@@ -14,7 +14,8 @@
 //! ```
 //!
 //! * **One owner.** The thread of the manager owns the book and decides one question after the
-//!   other; it has a small runtime of its own for the engine. Nothing else locks or changes it.
+//!   other; it has a small runtime of its own for the engine, with a second thread that keeps the
+//!   seat whatever this one computes. Nothing else locks or changes the book.
 //! * **Memory first, then the ledger, then the answer.** A batch changes the book, goes to the
 //!   engine in one transaction, and is answered when that is durable. If it cannot be made durable,
 //!   the book goes back and nobody was told. If it is not known whether it was, the manager gives
@@ -40,6 +41,9 @@
 //! | `book` | all rows, with the calendars |
 //! | `ledger` | rows in the metadata engine |
 //! | `desk`, `reign` | questions and answers; the thread, its seat |
+//! | `desk::back` | what errands came to |
+//! | `desk::again` | what is done again, and when |
+//! | `desk::renew` | the next ticket for who has one |
 //! | `errands`, `servers` | what storage servers are asked for |
 //! | `report` | what was delivered |
 //! | `door` | what comes from a connection: who asks, about which volume |

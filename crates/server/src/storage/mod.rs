@@ -36,6 +36,7 @@
 //! | `dispatch` | the order at a device, and the threads that carry it out |
 //! | `request` | what comes from a connection: whose it is, whether there is room |
 //! | `job`, `piece` | carrying a batch of steps out; the pieces of a step |
+//! | `appends` | the order of appends to one object |
 //! | `exports` | exported directories that are reserved |
 //! | `held` | a session's tickets; memory by class |
 //! | `commits` | durability, for all who ask at the time |

@@ -1,8 +1,7 @@
 //! The next ticket for who has one, and what is none of that.
 
-use super::super::Manager;
 use super::crashes::{Measured, ask_as, create, start_with, which};
-use super::rights::{ADMIN, fails, user};
+use super::rights::{ADMIN, World, fails, user, world};
 use super::world::{VOLUME, terms};
 use crate::storage::{Opening, Storage, with_store};
 use base::ticket::Ticket;
@@ -14,24 +13,6 @@ use std::time::{Duration, Instant};
 use wire::message::{
     ReservationSummary, ReserveError, ReserveReply, ReserveRequest, ReserveTerms, ReserveWindow,
 };
-
-struct World {
-    _directory: tempfile::TempDir,
-    manager: Manager,
-    now: u64,
-}
-
-fn world() -> World {
-    let (directory, _) = with_store(16);
-    let storage = Storage::open(directory.path(), ClusterId([1; 16]), &Opening::default()).unwrap();
-    let left = Arc::new(AtomicI64::new(i64::MAX));
-    let manager = start_with(directory.path(), Measured::new(&storage), &left, false);
-    World {
-        now: Moment::at_or_before(storage.now()).as_secs(),
-        _directory: directory,
-        manager,
-    }
-}
 
 impl World {
     #[track_caller]

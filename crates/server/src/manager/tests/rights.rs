@@ -27,14 +27,14 @@ pub(super) fn user(uid: u32) -> Asker {
     }
 }
 
-struct World {
+pub(super) struct World {
     _directory: tempfile::TempDir,
     storage: Arc<Storage>,
-    manager: Manager,
-    now: u64,
+    pub(super) manager: Manager,
+    pub(super) now: u64,
 }
 
-fn world() -> World {
+pub(super) fn world() -> World {
     let (directory, _) = with_store(16);
     let storage = Storage::open(directory.path(), ClusterId([1; 16]), &Opening::default()).unwrap();
     let left = Arc::new(AtomicI64::new(i64::MAX));
