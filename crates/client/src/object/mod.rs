@@ -2,7 +2,7 @@
 //!
 //! [`StorageServer`] is a session with one server, and [`StoreClient`] one of its stores under one
 //! ticket or none; whoever stripes over several holds one for each. Many requests are in flight at
-//! once, bounded in number and bytes ([`Room`]); every call ends, with an error if need be, within
+//! once, bounded in number and bytes ([`Rooms`]); every call ends, with an error if need be, within
 //! the transport's time. A server that says that too much is under way is asked again a little
 //! later, and how much is asked for at once shrinks. So is one that has begun anew and waits until
 //! others have written again what it may have lost.
@@ -13,7 +13,6 @@
 mod room;
 mod under;
 
-pub use room::Room;
 pub use under::{MountTicket, TicketState, TicketStatus};
 
 use crate::clock::now;
@@ -24,6 +23,7 @@ use crate::transport::{
 use base::limits::{DATA_BYTES_MAX, OBJECT_BUSY_TRIES_MAX, OBJECT_SEEKS_MAX};
 use base::{Extent, ObjectId, RequestId, StoreId, WriteVerifier};
 use bytes::Bytes;
+use room::Rooms;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -211,7 +211,7 @@ impl StorageServer {
             store,
             ticket,
             under: None,
-            room: Arc::new(Room::default()),
+            rooms: Arc::default(),
         }
     }
 
@@ -237,7 +237,7 @@ async fn ask(transport: &Transport, request: ObjectRequest) -> Result<ObjectRepl
     }
 }
 
-/// One store of a server, under one ticket or none. Clones share its room.
+/// One store of a server, under one ticket or none. Clones share its rooms.
 #[derive(Clone)]
 pub struct StoreClient {
     server: StorageServer,
@@ -247,7 +247,7 @@ pub struct StoreClient {
     under: Option<Arc<MountTicket>>,
     read_piece_bytes: u32,
     write_piece_bytes: u32,
-    room: Arc<Room>,
+    rooms: Arc<Rooms>,
 }
 
 /// What steps were answered.
@@ -288,12 +288,6 @@ impl StoreClient {
         let of_line = self.server.0.transport.write_part_bytes() as u64;
         let piece = u64::from(self.write_piece_bytes);
         of_line.max(piece).min(u64::from(DATA_BYTES_MAX))
-    }
-
-    /// What may be in flight.
-    #[must_use]
-    pub fn room(&self) -> &Room {
-        &self.room
     }
 
     /// Makes an object without bytes, up to a second if one is given.
@@ -607,7 +601,8 @@ impl StoreClient {
         };
         for tried in 0.. {
             let bytes = payload.len() as u64 + reply_bytes;
-            let permit = self.room.enter(bytes).await;
+            let room = self.rooms.of(number);
+            let permit = room.enter(bytes).await;
             let outcome = self.try_steps(steps, payload.clone(), (reply_bytes, number));
             let outcome = outcome.await;
             drop(permit);
@@ -616,7 +611,7 @@ impl StoreClient {
                 Err(ObjectCallError::Object(ObjectError::Busy))
                     if is_whole && tried < OBJECT_BUSY_TRIES_MAX =>
                 {
-                    self.room.shrink();
+                    room.shrink();
                     pause.wait().await;
                 }
                 // Only of one step is it sure that nothing was done.
@@ -633,7 +628,7 @@ impl StoreClient {
                     self.show_again().await?;
                 }
                 outcome => {
-                    self.room.grow();
+                    room.grow();
                     if let (Some(ticket), Ok(answered)) = (&self.under, &outcome) {
                         let moved = payload.len() + answered.payload.len();
                         ticket.count(number.is_some(), moved as u64);

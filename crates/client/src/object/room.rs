@@ -8,8 +8,8 @@ use base::limits::{OBJECT_CONNECTION_BYTES_MAX, OBJECT_REQUESTS_MAX};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Bytes in flight at most: half of what a server has for a connection, so that others on it have
-/// room, too.
+/// Bytes in flight at most: half of what a server has for a class of requests on a connection, so
+/// that others on it have room, too.
 const BYTES_MAX: u64 = OBJECT_CONNECTION_BYTES_MAX as u64 / 2;
 const REQUESTS_MAX: usize = OBJECT_REQUESTS_MAX / 2;
 /// What is asked for at least.
@@ -24,9 +24,26 @@ struct State {
     bytes_max: u64,
 }
 
-/// See the module's head.
+/// Room for what goes under a ticket, and for what goes without: servers have memory for each of
+/// the two, and what is reserved does not wait here either until the rest has gone through.
+#[derive(Debug, Default)]
+pub(super) struct Rooms {
+    reserved: Room,
+    others: Room,
+}
+
+impl Rooms {
+    pub(super) fn of(&self, ticket: Option<u32>) -> &Room {
+        match ticket {
+            Some(_) => &self.reserved,
+            None => &self.others,
+        }
+    }
+}
+
+/// Room for one kind of requests.
 #[derive(Debug)]
-pub struct Room {
+pub(super) struct Room {
     state: Mutex<State>,
     left: Notify,
 }
@@ -56,8 +73,8 @@ impl Room {
     }
 
     /// Bytes that may be in flight now.
-    #[must_use]
-    pub fn bytes_max(&self) -> u64 {
+    #[cfg(test)]
+    fn bytes_max(&self) -> u64 {
         self.lock().bytes_max
     }
 
@@ -80,11 +97,13 @@ impl Room {
         }
     }
 
+    /// A server was too busy.
     pub(super) fn shrink(&self) {
         let mut state = self.lock();
         state.bytes_max = (state.bytes_max / 2).max(BYTES_MIN);
     }
 
+    /// A request went well.
     pub(super) fn grow(&self) {
         let mut state = self.lock();
         state.bytes_max = (state.bytes_max + GROWTH_BYTES).min(BYTES_MAX);
@@ -127,6 +146,21 @@ mod tests {
         drop(room.enter(100 * BYTES_MAX).await);
         let state = room.lock();
         assert_eq!((state.bytes, state.requests), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_reserved_does_not_wait_for_what_is_not() {
+        let rooms = Rooms::default();
+        let others = rooms.of(None);
+        let _full = others.enter(BYTES_MAX).await;
+        others.shrink();
+        let short = Duration::from_millis(20);
+        let more = tokio::time::timeout(short, others.enter(1));
+        assert!(more.await.is_err());
+        let reserved = rooms.of(Some(1));
+        let goes = tokio::time::timeout(Duration::from_secs(10), reserved.enter(BYTES_MAX));
+        drop(goes.await.unwrap());
+        assert_eq!(reserved.bytes_max(), BYTES_MAX, "nor is it asked for less");
     }
 
     #[tokio::test]

@@ -106,6 +106,8 @@ pub struct Scheduler<T> {
     flows: BTreeMap<UserKey, Flow<T>>,
     /// How many these are.
     shared_waiting: usize,
+    /// Whether none of that is given out for now.
+    is_shared_held: bool,
     shared_pace: Pace,
     /// Whether somebody could be served as leftover.
     is_shared_ready: bool,
@@ -158,6 +160,7 @@ impl<T> Scheduler<T> {
             users: Users::default(),
             flows: BTreeMap::new(),
             shared_waiting: 0,
+            is_shared_held: false,
             shared_pace: Pace::new(shape.unreserved_floor_ppm, 0),
             is_shared_ready: false,
             background: Flow::new(),
@@ -286,6 +289,12 @@ impl<T> Scheduler<T> {
         Some(queued.content)
     }
 
+    /// Whether nothing is given out for now but what comes with a ticket and has its share, and
+    /// background work: for a caller that has no hands left for the rest.
+    pub fn hold_shared(&mut self, is_held: bool) {
+        self.is_shared_held = is_held;
+    }
+
     /// The next request for the device, if there is one that it should be given now.
     pub fn poll(&mut self, now: Time) -> Option<Dispatch<T>> {
         self.advance(now);
@@ -325,7 +334,10 @@ impl<T> Scheduler<T> {
 
     /// What is next, in the order of the module's head.
     fn choose(&mut self) -> Option<Choice> {
-        let next = self.users.next(self.time);
+        let next = match self.is_shared_held {
+            true => None,
+            false => self.users.next(self.time),
+        };
         self.list_shared(next.is_some());
         if let Some((claimant, deadline)) = self.agenda.first_due(self.clock) {
             self.hold_clock(deadline);

@@ -63,6 +63,7 @@ struct Model {
     shared: Pace,
     background: Pace,
     is_shared_awake: bool,
+    is_shared_held: bool,
     waiting: Vec<Waiting>,
     in_flight: Vec<(RequestKey, u64)>,
     users: Vec<User>,
@@ -85,6 +86,7 @@ impl Model {
             shared: floor(FLOORS[0]),
             background: floor(FLOORS[1]),
             is_shared_awake: false,
+            is_shared_held: false,
             waiting: Vec::new(),
             in_flight: Vec::new(),
             users: (0..USERS)
@@ -173,7 +175,10 @@ impl Model {
     }
 
     fn poll(&mut self) -> Option<(RequestKey, Source, Right)> {
-        let shared = self.next_of_shared().cloned();
+        let shared = match self.is_shared_held {
+            true => None,
+            false => self.next_of_shared().cloned(),
+        };
         if shared.is_some() && !self.is_shared_awake {
             self.shared.wake(self.clock);
         }
@@ -287,6 +292,8 @@ enum Step {
     Open(u64, u64, u64),
     Change(u64, u64, u64),
     Close(u64),
+    /// Whether only what has a share is given out.
+    Hold(bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -302,6 +309,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..TICKETS, share.clone(), burst.clone()).prop_map(|(k, s, b)| Step::Open(k, s, b)),
         1 => (0..TICKETS, share, burst).prop_map(|(k, s, b)| Step::Change(k, s, b)),
         1 => (0..TICKETS).prop_map(Step::Close),
+        1 => any::<bool>().prop_map(Step::Hold),
     ]
 }
 
@@ -407,12 +415,18 @@ impl Pair {
                     (pace.share, pace.burst) = (share, burst * MILLI);
                 }
             }
+            Step::Hold(is_held) => self.hold(is_held),
             Step::Close(key) => {
                 if self.scheduler.close_ticket(now, TicketKey(key)).is_some() {
                     self.model.close(key);
                 }
             }
         }
+    }
+
+    fn hold(&mut self, is_held: bool) {
+        self.scheduler.hold_shared(is_held);
+        self.model.is_shared_held = is_held;
     }
 
     fn compare(&mut self) {

@@ -259,3 +259,27 @@ fn users_who_wait_for_nothing_are_forgotten() {
         scheduler.complete(NOW, key, 1);
     }
 }
+
+#[test]
+fn what_has_no_share_can_be_held_back() {
+    let mut scheduler = scheduler();
+    scheduler
+        .open_ticket(NOW, TicketKey(1), &terms(1, 100_000))
+        .unwrap();
+    for source in [USER, USER, Source::Background, TICKET] {
+        submit(&mut scheduler, source, 1);
+    }
+    let mut next = |is_held| {
+        scheduler.hold_shared(is_held);
+        scheduler.poll(NOW).map(|next| next.source)
+    };
+    let mut given = vec![next(true), next(true)];
+    given.sort();
+    let mut others = vec![Some(Source::Background), Some(TICKET)];
+    others.sort();
+    assert_eq!(given, others);
+    assert_eq!(next(true), None);
+    assert_eq!(next(false), Some(USER));
+    assert_eq!(next(true), None);
+    assert_eq!(next(false), Some(USER));
+}

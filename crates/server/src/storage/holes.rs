@@ -13,7 +13,11 @@ impl Job {
             changed.map(|()| ObjectStepReply::Done).map_err(failed)
         };
         match *step {
-            ObjectStep::Truncate { object, size_bytes } => done(store.truncate(object, size_bytes)),
+            ObjectStep::Truncate { object, size_bytes } => {
+                // What lies between is paid for now, as by a write beyond the end.
+                self.draw(object, Some(size_bytes), 0)?;
+                done(store.truncate(object, size_bytes))
+            }
             ObjectStep::Punch { object, hole } => done(store.punch(object, hole, How::default())),
             ObjectStep::PunchUnder {
                 object,

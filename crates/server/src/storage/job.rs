@@ -186,12 +186,18 @@ impl Job {
             | S::PunchUnder { object, .. }
             | S::SetAttribute { object, .. }
             | S::RemoveAttribute { object, .. }
-            | S::Cut { object, .. }
-            | S::CutUnder { object, .. }
-            | S::Discard { object }
             | S::Allocate { object, .. }
             | S::AllocateUnder { object, .. }
             | S::Delete { object } => (Some(*object), Operations::WRITE),
+            // Of a volume's files, whoever has the namespace says so; one that is missing is made.
+            S::Cut { object, .. } | S::CutUnder { object, .. } | S::Discard { object }
+                if is_machine =>
+            {
+                (Some(*object), Operations::WRITE)
+            }
+            S::Cut { .. } | S::CutUnder { .. } | S::Discard { .. } => {
+                return Err(ObjectError::Forbidden);
+            }
             S::Commit => return Ok(()),
             S::List { .. } if is_machine => return Ok(()),
             S::ConfirmSpace { .. }
@@ -608,9 +614,13 @@ impl Job {
             if progress.left > 0 {
                 return;
             }
-            progress.growing.clear();
             progress.failed = None;
+            let growing = std::mem::take(&mut progress.growing);
             let pieces = std::mem::take(&mut progress.pieces);
+            if pieces.iter().all(Result::is_err) {
+                // Nothing has grown, and nothing is paid for it.
+                growing.into_iter().for_each(Growing::undo);
+            }
             let outcome = gather(pieces, &mut progress.read);
             progress.results.push(outcome);
         }

@@ -521,12 +521,9 @@ impl Storage {
     /// [`StorageError::Data`].
     pub fn raise_epoch(&self, epoch: u64) -> Result<(), StorageError> {
         let mut state = self.state();
-        if epoch > state.epoch {
-            state.epoch = epoch;
-            self.publish(&state);
-            state.save()?;
-        }
-        Ok(())
+        let raised = state.raise_epoch(epoch);
+        self.publish(&state);
+        raised
     }
 
     /// Where the server keeps what it knows.

@@ -248,7 +248,21 @@ impl StorageState {
             self.is_unsaved |= *until > *kept;
             *kept = (*kept).max(*until);
         }
-        // Managers ask again until all servers have answered.
+        self.save_changed()
+    }
+
+    /// Takes back all tickets of epochs before `epoch`; never lowered.
+    ///
+    /// # Errors
+    /// As [`Self::save`]; they are taken back all the same, and the next try saves it.
+    pub(super) fn raise_epoch(&mut self, epoch: u64) -> Result<(), StorageError> {
+        self.is_unsaved |= epoch > self.epoch;
+        self.epoch = self.epoch.max(epoch);
+        self.save_changed()
+    }
+
+    /// Who has asked in vain asks again, with nothing new.
+    fn save_changed(&mut self) -> Result<(), StorageError> {
         if self.is_unsaved {
             self.save()?;
             self.is_unsaved = false;
@@ -311,6 +325,23 @@ mod tests {
         assert!(writes(&mut state, &tickets[1..], 60), "one is forgotten");
         assert!(!writes(&mut state, &tickets[1..], 60));
         assert_eq!(state.revoked[&TicketId([2; 16])], 300);
+    }
+
+    #[test]
+    fn an_epoch_that_could_not_be_saved_is_saved_by_the_next_try() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        let mut state = StorageState::open(&data).unwrap();
+        let away = directory.path().join("away");
+        std::fs::rename(&data, &away).unwrap();
+        assert!(state.raise_epoch(6).is_err());
+        assert_eq!(state.epoch, 6, "believed no more, saved or not");
+        std::fs::rename(&away, &data).unwrap();
+        state.raise_epoch(6).unwrap();
+        assert_eq!(StorageState::open(&data).unwrap().epoch, 6);
+        state.raise_epoch(3).unwrap();
+        assert_eq!(StorageState::open(&data).unwrap().epoch, 6);
     }
 
     #[test]

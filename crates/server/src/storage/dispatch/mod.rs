@@ -13,10 +13,12 @@
 //! the lock is free again.
 //!
 //! A piece that stalls (see [`order`]) keeps its lane; another lane takes its place, up to
-//! [`STALLS_MAX`]. Beyond that the store's own I/O does not wait at the gate any more: what so many
-//! wait for is urgent. So a checkpoint that writers wait for never waits for these writers. What
-//! waits for another request is put aside ([`put_aside`]) and counts for none of that: it has
-//! neither a lane nor a place, and it is ready again when that one is done.
+//! [`STALLS_MAX`]. Pieces without a share are no more than [`SHARED_STALLS_MAX`] of these: a flood
+//! of small writes that wait for a commit leaves lanes and the device to what is reserved. From
+//! [`URGENT_STALLS`] on the store's own I/O does not wait at the gate any more: what so many wait
+//! for is urgent. So a checkpoint that writers wait for never waits for these writers. What waits
+//! for another request is put aside ([`put_aside`]) and counts for none of that: it has neither a
+//! lane nor a place, and it is ready again when that one is done.
 
 mod history;
 mod order;
@@ -27,6 +29,7 @@ mod tests;
 
 pub(crate) use history::History;
 pub use history::Totals;
+use order::SHARED_STALLS_MAX;
 pub(crate) use order::{Figures, OpenError, Order};
 pub(crate) use past::Noted;
 
@@ -49,7 +52,10 @@ use store::device::Direction;
 use store::{Gate, Pass};
 
 /// Lanes beyond those that may be at the device: one for each piece that stalls.
-const STALLS_MAX: usize = 32;
+const STALLS_MAX: usize = SHARED_STALLS_MAX + REQUESTS_IN_FLIGHT_MAX;
+/// From so many on, what they wait for is urgent. Before pieces without a share are held back:
+/// those that are at the device are no more than the rest.
+const URGENT_STALLS: usize = SHARED_STALLS_MAX - REQUESTS_IN_FLIGHT_MAX;
 /// Tickets of which is noted what they got, between two requests.
 const NOTED_AT_ONCE: usize = 32;
 /// How often the store's own I/O looks whether it is waited for meanwhile.
@@ -481,7 +487,7 @@ impl Gate for Doorway {
         let (sender, turn) = sync_channel(1);
         {
             let mut state = shared.lock();
-            if state.is_stopping || state.order.stalled() >= STALLS_MAX {
+            if state.is_stopping || state.order.stalled() >= URGENT_STALLS {
                 return none;
             }
             let now = shared.clock.now();
@@ -505,7 +511,7 @@ impl Gate for Doorway {
             // Under the lock nobody gives it a turn: either that has come meanwhile, or it finds
             // nobody.
             let state = shared.lock();
-            if state.order.stalled() >= STALLS_MAX || begin.elapsed() >= GATE_TIME_MAX {
+            if state.order.stalled() >= URGENT_STALLS || begin.elapsed() >= GATE_TIME_MAX {
                 let last = turn.try_recv().ok();
                 drop(turn);
                 break last;

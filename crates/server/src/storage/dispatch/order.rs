@@ -23,7 +23,7 @@ use base::limits::{SCHEDULER_PARTS_MAX, TICKET_COLLECT_INTERVAL, TICKET_KEPT_TIM
 use base::ticket::Grant;
 use base::{StoreId, TicketId, Time};
 use reservation::scheduler::{
-    Dispatch, Operation, Rejection, RequestKey, Scheduler, Source, TicketKey, TicketSecond,
+    Dispatch, Operation, Rejection, RequestKey, Right, Scheduler, Source, TicketKey, TicketSecond,
     TicketTerms, UserKey, Work,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +39,10 @@ pub(crate) enum OpenError {
     /// The scheduler's reason.
     Rejected(Rejection),
 }
+
+/// Pieces without a share that may stand in the store, with those on their way there. Beyond, none
+/// is given out: what has a share would find the device full of what cannot go on.
+pub(crate) const SHARED_STALLS_MAX: usize = 64;
 
 /// What was done, by whose requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,7 +119,16 @@ enum At {
 #[derive(Clone, Copy, Debug)]
 struct Flying {
     source: Source,
+    /// Whether it came by a share of its own.
+    has_share: bool,
     at: At,
+}
+
+impl Flying {
+    /// One for what is bounded by [`SHARED_STALLS_MAX`].
+    fn counts(&self) -> usize {
+        usize::from(!self.has_share && self.at != At::Aside)
+    }
 }
 
 /// See the module's head. `T` is whatever the caller needs to carry a piece out.
@@ -132,6 +145,8 @@ pub(crate) struct Order<T> {
     past: Past,
     last_ticket: u64,
     flying: BTreeMap<RequestKey, Flying>,
+    /// Those among them without a share that are at the device or in the store.
+    without_share: usize,
     /// What was accepted and not given out.
     waiting: BTreeSet<RequestKey>,
     collected_at: Time,
@@ -154,6 +169,7 @@ impl<T> Order<T> {
             past: Past::default(),
             last_ticket: 0,
             flying: BTreeMap::new(),
+            without_share: 0,
             waiting: BTreeSet::new(),
             collected_at: now,
             done: Done::default(),
@@ -388,11 +404,15 @@ impl<T> Order<T> {
         if now.since(self.collected_at) >= TICKET_COLLECT_INTERVAL {
             self.collect(now);
         }
+        self.scheduler
+            .hold_shared(self.without_share >= SHARED_STALLS_MAX);
         let next = self.scheduler.poll(now)?;
         let flying = Flying {
             source: next.source,
+            has_share: next.right == Right::Share || next.source == Source::Background,
             at: At::Device,
         };
+        self.without_share += flying.counts();
         self.waiting.remove(&next.key);
         self.flying.insert(next.key, flying);
         Some(next)
@@ -424,7 +444,9 @@ impl<T> Order<T> {
 
     fn leave_device(&mut self, now: Time, key: RequestKey, at: At) {
         if let Some(flying) = self.flying.get_mut(&key) {
+            self.without_share -= flying.counts();
             let was_at = std::mem::replace(&mut flying.at, at);
+            self.without_share += flying.counts();
             if was_at == At::Device {
                 self.scheduler.complete(now, key, 0);
             }
@@ -445,6 +467,7 @@ impl<T> Order<T> {
     /// If it was not given out, which is a mistake in the caller's accounts.
     pub(crate) fn complete(&mut self, now: Time, key: RequestKey, bytes: u64) {
         let flying = self.flying.remove(&key).expect("it was given out once");
+        self.without_share -= flying.counts();
         let class = match flying.source {
             Source::Ticket(_) => 0,
             Source::User(_) => 1,

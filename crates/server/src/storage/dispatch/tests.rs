@@ -1,5 +1,7 @@
 //! The order in virtual time at a simulated device; the dispatcher with real threads.
 
+mod stalls;
+
 use super::super::appends::Appends;
 use super::super::model::{Floors, Plan};
 use super::*;
@@ -580,52 +582,6 @@ fn tasks_are_carried_out_and_a_panic_costs_its_own_alone() {
     assert_eq!(figures.done.bytes[1], 199 * 10);
 }
 
-#[test]
-fn the_stores_own_io_goes_through_while_every_lane_waits_for_it() {
-    let dispatcher = Arc::new(dispatcher());
-    let gate = dispatcher.gate();
-    let released = Arc::new((Mutex::new(false), Condvar::new()));
-    let tasks = (0..2 * STALLS_MAX + 64).map(|_| {
-        let (gate, released) = (gate.clone(), released.clone());
-        let task: Task = Box::new(move || {
-            // As a change in the store that waits for a checkpoint.
-            gate.on_stall();
-            let (is_released, changed) = &*released;
-            let waits = |is_released: &mut bool| !*is_released;
-            let guard = is_released.lock().unwrap();
-            drop(changed.wait_while(guard, waits).unwrap());
-            1
-        });
-        (Operation::Write, PIECE, task)
-    });
-    let user = Source::User(UserKey(1));
-    dispatcher.submit(user, tasks.collect::<Vec<_>>()).unwrap();
-    wait_until("they stall", || {
-        dispatcher.shared.lock().order.stalled() >= STALLS_MAX
-    });
-    // The checkpoint: many writes one after the other.
-    let begin = Instant::now();
-    for _ in 0..100 {
-        drop(gate.enter(Direction::Write, 128 << 10));
-    }
-    assert!(
-        begin.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        begin.elapsed()
-    );
-    *released.0.lock().unwrap() = true;
-    released.1.notify_all();
-    let all = 2 * STALLS_MAX as u64 + 64;
-    wait_until("all are done", || {
-        dispatcher.figures().done.pieces[1] == all
-    });
-    // Without a stall it is scheduled, and counted.
-    drop(gate.enter(Direction::Write, 4096));
-    assert!(dispatcher.figures().done.pieces[2] > 0);
-    dispatcher.stop();
-    drop(gate.enter(Direction::Write, 4096));
-}
-
 /// Something that threads wait for.
 #[derive(Clone, Default)]
 struct Signal(Arc<(Mutex<bool>, Condvar)>);
@@ -705,57 +661,6 @@ fn appends_that_wait_when_it_ends_are_dropped_one_after_the_other() {
     });
     assert_eq!((Arc::strong_count(&held), appends.waiting()), (1, 0));
     assert_eq!(dispatcher.figures().in_flight, 0);
-}
-
-#[test]
-fn the_stores_own_io_that_waits_already_goes_through_when_every_lane_comes_to_wait_for_it() {
-    const EARLY: usize = 64;
-    let dispatcher = Arc::new(dispatcher());
-    let (begun, released) = (Signal::default(), Signal::default());
-    let gate = dispatcher.gate();
-    let count = 2 * STALLS_MAX + 64;
-    let tasks = (0..count).map(|_| {
-        let (gate, begun, released) = (gate.clone(), begun.clone(), released.clone());
-        let task: Task = Box::new(move || {
-            begun.wait();
-            gate.on_stall();
-            released.wait();
-            1
-        });
-        (Operation::Write, PIECE, task)
-    });
-    let user = Source::User(UserKey(1));
-    dispatcher.submit(user, tasks.collect::<Vec<_>>()).unwrap();
-    // Many, so that their part of the device is used up when the lanes stall.
-    let early: Vec<_> = (0..EARLY)
-        .map(|_| {
-            let gate = gate.clone();
-            thread::spawn(move || {
-                let entered = Instant::now();
-                let pass = gate.enter(Direction::Write, 128 << 10);
-                let at = Instant::now();
-                drop(pass);
-                (entered, at)
-            })
-        })
-        .collect();
-    wait_until("they wait", || dispatcher.figures().waiting >= EARLY / 2);
-    begun.give();
-    wait_until("they stall", || {
-        dispatcher.shared.lock().order.stalled() >= STALLS_MAX
-    });
-    let stalled = Instant::now();
-    let waited: Vec<_> = early.into_iter().map(|it| it.join().unwrap()).collect();
-    // Before anything may fail: the dispatcher waits for its lanes.
-    released.give();
-    // Who waits then does not wait until it has waited too long.
-    for (entered, at) in waited {
-        let took = at - entered;
-        assert!(took < GATE_TIME_MAX || at <= stalled, "{took:?}");
-    }
-    wait_until("all are done", || {
-        dispatcher.figures().done.pieces[1] == count as u64
-    });
 }
 
 #[test]

@@ -302,3 +302,74 @@ async fn small_objects_are_drawn_from_a_part_and_a_rate_alone_gives_none() {
     let made = user.object_step(store, Some(1), create(100)).await;
     assert_eq!(made, budget);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longer_object_is_paid_for_and_what_failed_is_not() {
+    if !is_root() {
+        return;
+    }
+    let (world, store) = with_store(32).await;
+    let mut client = world.client().await;
+    let mut good = terms(&world, store);
+    let until = [good.start_secs, good.end_secs].map(Moment::from_secs);
+    let request = SpaceRequest {
+        ticket: TicketId([1; 16]),
+        interval: Interval::new(until[0], until[1]).unwrap(),
+        aus: 8,
+        records: 500,
+    };
+    let storage = world.server().storage().clone();
+    storage.confirm_space(store, &request).unwrap();
+    good.slices[0].au_budget = 8;
+    let parts = issue(&world, 1, &good)
+        .split(&[TicketId([1; 16]), TicketId([2; 16])])
+        .unwrap();
+    client.open(1, &parts[0]).await;
+    let truncate = |size_bytes| ObjectStep::Truncate {
+        object: object(1),
+        size_bytes,
+    };
+    let cut = |number, generation| ObjectStep::CutUnder {
+        object: object(number),
+        generation,
+        size_bytes: 0,
+    };
+    let done = Ok(ObjectStepReply::Done);
+    let budget = Err(ObjectError::Ticket(Refusal::Budget));
+    let mut step = async |step| client.object_step(store, Some(1), step).await;
+    assert_eq!(step(create(1)).await, done);
+    // The part has four units of 256 KiB.
+    assert_eq!(step(truncate(1 << 30)).await, budget);
+    assert_eq!(step(truncate(256 << 10)).await, done);
+    assert_eq!(step(truncate(0)).await, done);
+    // What is refused has grown nothing.
+    assert_eq!(step(cut(1, 5)).await, done);
+    let late = ObjectStep::WriteUnder {
+        object: object(1),
+        generation: 4,
+        offset: 400 << 10,
+        bytes: 20 << 10,
+    };
+    let data = || Bytes::from(vec![7; 20 << 10]);
+    for _ in 0..10 {
+        let (results, _) = client
+            .objects(store, Some(1), vec![late.clone()], data())
+            .await;
+        assert_eq!(results, [Err(ObjectError::Superseded)]);
+    }
+    let steps = vec![write(1, 400 << 10, 20 << 10)];
+    let (results, _) = client.objects(store, Some(1), steps, data()).await;
+    assert_eq!(results, [done]);
+    // A user alone, with a rate and no space: there is no way round a budget.
+    let user = world.enrol(CredentialKind::User { uid: 1000 }).await;
+    let role = ConnectionRole::Main;
+    let mut user = world.client_as(&user, new_session(), role, Mode::Tls).await;
+    good.slices[0].au_budget = 0;
+    user.open(1, &issue(&world, 3, &good)).await;
+    let mut step = async |step| user.object_step(store, Some(1), step).await;
+    assert_eq!(step(cut(100, 1)).await, Err(ObjectError::Forbidden));
+    assert_eq!(step(create(100)).await, budget);
+    assert_eq!(step(truncate(1 << 20)).await, budget);
+    let gone = ObjectStep::Discard { object: object(1) };
+    assert_eq!(step(gone).await, Err(ObjectError::Forbidden));
+}
