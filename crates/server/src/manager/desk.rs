@@ -490,6 +490,8 @@ impl Desk {
         match self.book.create(id, &wish, &without)? {
             Created::Again => Ok(Step::answer(self.shown(id, true))),
             Created::New(change) => {
+                // What was asked for before and could not be written down has left nothing.
+                self.stuck.remove(&id);
                 self.changes.push(change);
                 if wish.terms.space_bytes == 0 {
                     return Ok(Step::answer(self.shown(id, true)));

@@ -141,6 +141,11 @@ impl Desk {
     /// Everything was given back, or something had been written before its tickets were.
     fn left(&mut self, id: TicketId, has_tickets: bool, outcome: &Outcome) -> Stepped {
         self.again.forget(id);
+        let row = self.book.row(id);
+        if !row.is_some_and(|row| row.state.is_unfinished()) {
+            // What is held is nobody's to strike, and what is gone stays for as long as it has to.
+            return Ok(Step::answer(ReserveReply::Done));
+        }
         if let Outcome::Used(used) = outcome {
             self.changes.extend(self.book.keep_written(id));
             let why = format!(
