@@ -5,7 +5,7 @@ use super::super::ask::Wish;
 use super::super::book::{Rejected, failed};
 use super::super::errands::{Errand, Outcome, Progress, Returned, Task};
 use super::super::plan::{Ask, Instead, Lack, Short};
-use super::super::record::Row;
+use super::super::record::{Row, RowState};
 use super::super::report::{report, summary};
 use super::super::servers::Trouble;
 use super::{Desk, NOBODY, Step, Stepped};
@@ -178,9 +178,8 @@ impl Desk {
             }
             Task::Confirm { wish, without } => {
                 if let Trouble::Left(trouble) = trouble {
-                    // The row stays until everything was given back. Its name is free at once:
-                    // who asks again means the same.
-                    self.changes.extend(self.book.unname(id));
+                    // The row stays until everything was given back.
+                    self.free_untold(id);
                     self.put_off(id, progress);
                     return Err(rejected(*trouble));
                 }
@@ -192,6 +191,7 @@ impl Desk {
             }
             Task::Leave { .. } => {
                 self.book.free(id, &progress.revoked);
+                self.free_untold(id);
                 self.put_off(id, progress);
                 Ok(Step::answer(later(trouble)))
             }
@@ -221,6 +221,21 @@ impl Desk {
                 other => other,
             }),
             _ => Err(rejected(trouble)),
+        }
+    }
+
+    /// Of what nobody was told there are no tickets: its rate is free at once, and so is its name,
+    /// as who asks again means the same.
+    fn free_untold(&mut self, id: TicketId) {
+        let is_untold = |row: &&Row| row.state == RowState::Pending;
+        let Some(row) = self.book.row(id).filter(is_untold) else {
+            return;
+        };
+        let servers = row.servers().into_iter().collect();
+        let is_named = !row.name.is_empty();
+        self.book.free(id, &servers);
+        if is_named {
+            self.changes.extend(self.book.unname(id));
         }
     }
 

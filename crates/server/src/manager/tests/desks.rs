@@ -1,7 +1,7 @@
 //! A desk alone: which errand is back when is the test's to say.
 
 use super::super::CAMPAIGN_TIME;
-use super::super::book::Book;
+use super::super::book::{Book, Created};
 use super::super::desk::{Asker, Desk, Question, Reply};
 use super::super::errands::{Errand, Outcome, Progress, Returned, Task, run};
 use super::super::ledger::Ledger;
@@ -11,7 +11,8 @@ use super::super::servers::Servers;
 use super::away::{NOW, fails, server};
 use super::crashes::{Closing, Door, create, which};
 use super::fake::Fake;
-use super::world::{MIB, VOLUME, terms};
+use super::model::anew;
+use super::world::{MIB, VOLUME, device, id, terms, wish};
 use base::StoreId;
 use meta::{Embedded, Engine, campaign};
 use reservation::Moment;
@@ -21,7 +22,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
-use wire::message::{ReserveError, ReserveReply, ReserveRequest, ReserveState, ReserveTerms};
+use wire::message::{
+    ReserveError, ReserveLimits, ReserveReply, ReserveRequest, ReserveState, ReserveTerms,
+};
 
 const ADMIN: Asker = Asker {
     is_admin: true,
@@ -212,4 +215,103 @@ fn what_is_held_is_not_struck_by_what_was_sent_before() {
         });
     });
     assert_eq!(world.state(), Some(ReserveState::Active));
+}
+
+/// Of one store so much that the rate of [`with_space`] has to be free.
+fn rate(store: u8) -> ReserveTerms {
+    let mut asked = terms(60, NOW, NOW + 60);
+    asked.stores = vec![StoreId([store; 16])];
+    asked
+}
+
+fn is_reserved(reply: &ReserveReply) -> bool {
+    matches!(reply, ReserveReply::Reserved { .. })
+}
+
+#[test]
+fn what_was_refused_keeps_no_rate_while_a_server_is_silent() {
+    let mut world = World::new(3);
+    world.servers.set(|state| state.silent.extend([server(3)]));
+    let request = create(1, with_space(60, 3));
+    let mut answer = world.ask(request.clone());
+    let confirm = world.sent_one();
+    let before = world.answer(create(2, rate(1)));
+    assert!(matches!(before, ReserveReply::Refused { .. }), "{before:?}");
+    world.go(confirm);
+    fails(&answer.try_recv().unwrap(), ReserveError::Away);
+    for store in 1..=3 {
+        let made = world.answer(create(1 + store, rate(store)));
+        assert!(is_reserved(&made), "{store}: {made:?}");
+    }
+    // It is the same question for as long as something of it is held, and then a new one.
+    let again = world.answer(request.clone());
+    fails(&again, ReserveError::Unavailable);
+    world.servers.set(|state| {
+        state.silent.clear();
+        state.now_secs += 10;
+    });
+    world.round(Desk::tick);
+    let leave = world.sent_one();
+    world.go(leave);
+    assert_eq!(world.servers.holders(), []);
+    drop(world.ask(request));
+    assert!(matches!(world.sent_one().task, Task::Offers { .. }));
+}
+
+#[test]
+fn what_was_being_confirmed_when_a_manager_ended_keeps_no_name_nor_rate() {
+    let mut world = World::new(2);
+    drop(world.ask(create(1, with_space(60, 2))));
+    let confirm = world.sent_one();
+    world.begin();
+    world.servers.set(|state| state.silent.extend([server(2)]));
+    let mut named = create(9, rate(1));
+    if let ReserveRequest::Create { name, .. } = &mut named {
+        *name = "run1".to_owned();
+    }
+    let before = world.answer(named.clone());
+    fails(&before, ReserveError::Exists);
+    drop(confirm);
+    world.round(Desk::tick);
+    let leave = world.sent_one();
+    world.go(leave);
+    assert!(is_reserved(&world.answer(named)));
+    assert_eq!(world.state(), Some(ReserveState::Active));
+    // Whoever reads the ledger then comes to the same.
+    world.begin();
+    assert_eq!(world.state(), Some(ReserveState::Active));
+}
+
+#[test]
+fn what_is_free_of_a_row_that_was_asked_for_in_vain_follows_from_the_rows() {
+    let mut book = Book::new(Moment::from_secs(NOW), ReserveLimits::default());
+    let devices: Vec<_> = (1..=2).map(|one| device(one, one, 100)).collect();
+    book.set_devices(devices.clone());
+    let all = [1, 2].map(server).into();
+    let asked = wish(1, with_space(60, 2));
+    let other = wish(2, rate(1));
+    for _ in 0..2 {
+        // The second time as if it had never been asked for.
+        assert!(matches!(
+            book.create(id(1), &asked, &[]),
+            Ok(Created::New(_))
+        ));
+        assert!(book == anew(&book, &devices));
+        assert!(book.create(id(2), &other, &[]).is_err());
+        book.free(id(1), &all);
+        let mut read = anew(&book, &devices);
+        assert!(read != book);
+        read.free(id(1), &all);
+        assert!(read == book);
+        let unnamed = book.unname(id(1)).unwrap();
+        assert!(matches!(
+            book.create(id(2), &other, &[]),
+            Ok(Created::New(_))
+        ));
+        book.remove(id(2)).unwrap();
+        book.undo(unnamed);
+        assert!(read == book);
+        book.remove(id(1)).unwrap();
+        assert!(book == anew(&book, &devices));
+    }
 }
