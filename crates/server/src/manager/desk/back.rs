@@ -11,6 +11,7 @@ use super::super::servers::Trouble;
 use super::{Desk, NOBODY, Step, Stepped};
 use base::TicketId;
 use base::limits::RESERVE_TRIES_MAX;
+use reservation::Moment;
 use wire::message::{ReserveError, ReserveReply};
 
 impl Desk {
@@ -22,9 +23,9 @@ impl Desk {
             id,
             row,
             reply,
+            now: sent,
             reign,
             progress,
-            ..
         } = errand;
         if reign != self.reign {
             // What it was about shows in the ledger, which this reign has read.
@@ -35,7 +36,7 @@ impl Desk {
         }
         self.out -= 1;
         let stepped = match outcome {
-            Ok(outcome) => self.came_back(task, id, row, outcome),
+            Ok(outcome) => self.came_back(task, (id, row, sent), outcome),
             Err(trouble) => self.came_to_trouble(task, (id, row), trouble, progress),
         };
         match reply {
@@ -72,8 +73,7 @@ impl Desk {
     fn came_back(
         &mut self,
         task: Task,
-        id: TicketId,
-        row: Option<Row>,
+        (id, row, sent): (TicketId, Option<Row>, Moment),
         outcome: Outcome,
     ) -> Stepped {
         let done = Ok(Step::answer(ReserveReply::Done));
@@ -99,17 +99,7 @@ impl Desk {
                 self.changes.push(change);
                 Ok(Step::answer(self.shown(id, true)))
             }
-            (Task::Revoke, _) => {
-                let now = self.book.row(id);
-                if now.is_some() && now.map(Row::end) != row.as_ref().map(Row::end) {
-                    // It was made longer meanwhile, and so were its tickets.
-                    let now = now.cloned();
-                    return Ok(Step::send(id, now, Task::Revoke));
-                }
-                let change = self.book.release(id)?;
-                self.changes.push(change);
-                Ok(Step::answer(self.shown(id, false)))
-            }
+            (Task::Revoke, _) => self.revoked(id, row.as_ref(), sent),
             (Task::CheckUnused { dry_run }, Outcome::Used(used)) => match (used, dry_run) {
                 (0, true) => done,
                 (0, false) => Ok(self.leave(id, false)),
@@ -136,6 +126,25 @@ impl Desk {
             }
             (_, _) => done,
         }
+    }
+
+    /// Its tickets are believed no more that could have been issued when they were taken back, and
+    /// those of the window after.
+    fn revoked(&mut self, id: TicketId, asked: Option<&Row>, sent: Moment) -> Stepped {
+        let now = self.book.now();
+        let row = self.book.row(id);
+        let is_another = row.zip(asked).is_some_and(|(row, asked)| {
+            // It was made longer meanwhile, and so were its tickets; or it waited for so long that
+            // there are tickets of later windows.
+            row.end() != asked.end() || row.present(now) > asked.present(sent) + 1
+        });
+        if is_another {
+            let row = row.cloned();
+            return Ok(Step::send(id, row, Task::Revoke));
+        }
+        let change = self.book.release(id)?;
+        self.changes.push(change);
+        Ok(Step::answer(self.shown(id, false)))
     }
 
     /// Everything was given back, or something had been written before its tickets were.

@@ -315,3 +315,31 @@ fn what_is_free_of_a_row_that_was_asked_for_in_vain_follows_from_the_rows() {
         assert!(book == anew(&book, &devices));
     }
 }
+
+#[test]
+fn tickets_of_windows_that_began_while_a_release_waited_are_taken_back_too() {
+    let mut world = World::new(1);
+    let mut series = terms(10, NOW, NOW + 2);
+    (series.every_secs, series.count) = (7, 100);
+    assert!(is_reserved(&world.answer(create(1, series))));
+    let release = ReserveRequest::Release {
+        which: which("run1"),
+        dry_run: false,
+    };
+    let mut answer = world.ask(release);
+    // The first window and the next one are taken back, and there are tickets of the third.
+    let revoke = world.sent_one();
+    world.servers.set(|state| state.now_secs = NOW + 14);
+    assert_eq!(world.state(), Some(ReserveState::Active));
+    world.go(revoke);
+    let revoke = world.sent_one();
+    assert!(matches!(revoke.task, Task::Revoke));
+    assert_eq!(revoke.now, Moment::from_secs(NOW + 14));
+    // The next window may begin meanwhile.
+    world.servers.set(|state| state.now_secs = NOW + 21);
+    world.go(revoke);
+    let released = answer.try_recv().unwrap();
+    assert!(is_reserved(&released), "{released:?}");
+    assert_eq!(world.state(), Some(ReserveState::Released));
+    assert_eq!(world.servers.asked("revoke", server(1)), 2);
+}
