@@ -2,7 +2,7 @@
 
 use super::super::CAMPAIGN_TIME;
 use super::super::book::{Book, Created};
-use super::super::desk::{Asker, Desk, Question, Reply};
+use super::super::desk::{Asked, Asker, Desk, Question, Reply};
 use super::super::errands::{Errand, Outcome, Progress, Returned, Task, run};
 use super::super::ledger::Ledger;
 use super::super::record::identity;
@@ -98,6 +98,10 @@ impl World {
 
     /// Asks something; the answer may be there later.
     fn ask(&mut self, request: ReserveRequest) -> oneshot::Receiver<ReserveReply> {
+        self.put(Asked::Request(request))
+    }
+
+    fn put(&mut self, request: Asked) -> oneshot::Receiver<ReserveReply> {
         let (reply, answer): (Reply, _) = oneshot::channel();
         let question = Question {
             who: ADMIN,
@@ -138,6 +142,16 @@ impl World {
         run(&servers, &errands_in, &back);
         let back = returned.blocking_recv().unwrap();
         self.round(|desk| desk.returned(back));
+    }
+
+    /// Names of what keeps the volume.
+    fn kept(&mut self) -> Vec<String> {
+        match self.put(Asked::Kept { after: None }).try_recv().unwrap() {
+            ReserveReply::Reservations { list, .. } => {
+                list.into_iter().map(|one| one.name).collect()
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     fn state(&mut self) -> Option<ReserveState> {
@@ -342,4 +356,21 @@ fn tickets_of_windows_that_began_while_a_release_waited_are_taken_back_too() {
     assert!(is_reserved(&released), "{released:?}");
     assert_eq!(world.state(), Some(ReserveState::Released));
     assert_eq!(world.servers.asked("revoke", server(1)), 2);
+}
+
+#[test]
+fn what_is_being_confirmed_keeps_its_volume_and_what_was_refused_does_not() {
+    let mut world = World::new(2);
+    drop(world.ask(create(1, with_space(10, 1))));
+    let confirm = world.sent_one();
+    assert_eq!(world.kept(), ["run1"]);
+    assert_eq!(world.state(), None, "nobody else is told of it");
+    world.go(confirm);
+    assert_eq!(world.kept(), ["run1"]);
+    world.servers.set(|state| state.silent.extend([server(2)]));
+    drop(world.ask(create(2, with_space(10, 2))));
+    let confirm = world.sent_one();
+    assert_eq!(world.kept().len(), 2);
+    world.go(confirm);
+    assert_eq!(world.kept(), ["run1"]);
 }
