@@ -73,8 +73,8 @@ pub(crate) struct Book {
     windows: u64,
     windows_max: u64,
     counted: BTreeSet<(Moment, TicketId)>,
-    /// Servers that believe the tickets of what is being given back no more: nothing of theirs is
-    /// claimed. Not in the ledger: who reads it asks them again.
+    /// Servers that believe no tickets of what is being given back, or there are none: nothing of
+    /// theirs is claimed. Not in the ledger: who reads it asks them again.
     freed: BTreeMap<TicketId, BTreeSet<ServerId>>,
 }
 
@@ -358,7 +358,7 @@ impl Book {
             self.ledger.withdraw(id).expect("it is there");
         }
         if let Some(row) = &row {
-            let freed = self.freed.get(&id).filter(|_| row.state.is_leaving());
+            let freed = self.freed.get(&id).filter(|_| row.state.is_unfinished());
             let claims = row.claims_without(freed.unwrap_or(&BTreeSet::new()));
             for claim in &claims {
                 self.keep(claim.resource);
@@ -374,7 +374,7 @@ impl Book {
 
     /// Everything but the calendars.
     fn note(&mut self, id: TicketId, row: Option<Box<Row>>) -> Option<Box<Row>> {
-        if !row.as_ref().is_some_and(|row| row.state.is_leaving()) {
+        if !row.as_ref().is_some_and(|row| row.state.is_unfinished()) {
             self.freed.remove(&id);
         }
         let before = self.rows.remove(&id);
@@ -664,9 +664,9 @@ impl Book {
         })
     }
 
-    /// Servers have taken the tickets of what is being given back: others may have its rate there.
+    /// Servers believe no tickets of what is being given back: others may have its rate there.
     pub(crate) fn free(&mut self, id: TicketId, servers: &BTreeSet<ServerId>) {
-        let row = self.rows.get(&id).filter(|row| row.state.is_leaving());
+        let row = self.rows.get(&id).filter(|row| row.state.is_unfinished());
         let Some(row) = row.cloned() else {
             return;
         };

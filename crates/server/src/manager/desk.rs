@@ -75,8 +75,16 @@ impl From<VolumeId> for Place {
 pub(crate) struct Question {
     pub(crate) who: Asker,
     pub(crate) place: Place,
-    pub(crate) request: ReserveRequest,
+    pub(crate) request: Asked,
     pub(crate) reply: Reply,
+}
+
+/// What is asked.
+pub(crate) enum Asked {
+    /// By somebody with a connection.
+    Request(ReserveRequest),
+    /// What is promised of a volume, or may be in a moment: as a list.
+    Kept { after: Option<TicketId> },
 }
 
 /// How a reign ends that did not end in order.
@@ -125,6 +133,11 @@ impl Step {
 }
 
 type Stepped = Result<Step, Rejected>;
+
+/// What has no name was asked for in vain.
+fn is_kept(row: &Row) -> bool {
+    row.is_held() || row.state == RowState::Pending && !row.name.is_empty()
+}
 
 impl Desk {
     /// Begins with what the ledger has.
@@ -323,7 +336,12 @@ impl Desk {
             reply,
         } = question;
         let stepped = if self.ledger.is_trusted() {
-            self.step(who, place, request)
+            match request {
+                Asked::Request(request) => self.step(who, place, request),
+                Asked::Kept { after } => {
+                    Ok(Step::answer(self.list(who, place.volume, after, is_kept)))
+                }
+            }
         } else {
             Err(failed(
                 ReserveError::Unavailable,
@@ -362,7 +380,9 @@ impl Desk {
                 dry_run,
                 ..
             } => self.create(who, place, (request, name, terms), dry_run),
-            ReserveRequest::List { after } => Ok(Step::answer(self.list(who, volume, after))),
+            ReserveRequest::List { after } => {
+                Ok(Step::answer(self.list(who, volume, after, Row::is_held)))
+            }
             ReserveRequest::Show(which) => {
                 let id = self.find(who, volume, &which)?;
                 Ok(Step::answer(self.shown(id, true)))
@@ -490,6 +510,8 @@ impl Desk {
         match self.book.create(id, &wish, &without)? {
             Created::Again => Ok(Step::answer(self.shown(id, true))),
             Created::New(change) => {
+                // What was asked for before and could not be written down has left nothing.
+                self.stuck.remove(&id);
                 self.changes.push(change);
                 if wish.terms.space_bytes == 0 {
                     return Ok(Step::answer(self.shown(id, true)));
@@ -598,14 +620,20 @@ impl Desk {
         })
     }
 
-    fn list(&self, who: Asker, volume: VolumeId, after: Option<TicketId>) -> ReserveReply {
+    fn list(
+        &self,
+        who: Asker,
+        volume: VolumeId,
+        after: Option<TicketId>,
+        is_listed: fn(&Row) -> bool,
+    ) -> ReserveReply {
         // Others' rows are not even looked at: there may be a million of them.
         let all: Box<dyn Iterator<Item = (TicketId, &Row)>> = match who.is_admin {
             true => Box::new(self.book.rows_after(after)),
             false => Box::new(self.book.rows_of(who.uid, after)),
         };
         let is_of = |row: &Row| volume == NO_VOLUME || row.volume == volume;
-        let own = all.filter(|(_, row)| row.is_held() && is_of(row));
+        let own = all.filter(|(_, row)| is_listed(row) && is_of(row));
         let now = self.book.now();
         let mut list: Vec<_> = own
             .map(|(id, row)| summary(id, row, now))

@@ -329,15 +329,16 @@ fn settle(
 /// Gives back space for files in which no objects of programs are: those stay until the window was
 /// to end, and so does what cannot be given back now.
 fn give_back_unused(servers: &Servers, id: TicketId, row: &Row) {
-    for (at, request) in spaces(id, row) {
-        let used = servers.used(at, request.ticket);
-        let released = used.and_then(|used| match used {
+    let released = at_each(
+        spaces(id, row),
+        &mut BTreeSet::new(),
+        |at, request| match servers.used(at, request.ticket)? {
             Some((_, used)) if used > 0 => Ok(()),
             _ => servers.release(at, request.ticket),
-        });
-        if let Err(trouble) = released {
-            tracing::debug!(reservation = %id, ?trouble, "its space is given back later");
-        }
+        },
+    );
+    if let Err(trouble) = released {
+        tracing::debug!(reservation = %id, ?trouble, "some of its space is given back later");
     }
 }
 

@@ -74,7 +74,7 @@ use crate::storage::Storage;
 use answers::failure;
 use base::limits::{META_SEAT_TIME, RESERVE_QUEUE_MAX, RESERVE_TIME_MAX};
 use base::{ServerId, StoreId, VolumeId};
-use desk::{Asker, Place, Question};
+use desk::{Asked, Asker, Place, Question};
 use meta::{Embedded, Engine, Etcd};
 pub(crate) use plan::PlanDevice;
 use reign::{CAMPAIGN_TIME, Reign};
@@ -238,7 +238,8 @@ impl Manager {
         }
     }
 
-    /// The names of the reservations of a volume that are not over, some of them if there are many.
+    /// The names of the reservations of a volume that are not over, those that are being confirmed,
+    /// too; some of them if there are many.
     ///
     /// # Errors
     /// Why it is not known.
@@ -252,8 +253,8 @@ impl Manager {
         };
         let mut after = None;
         loop {
-            let list = ReserveRequest::List { after };
-            let (list, more) = match self.ask(who, volume, list).await {
+            let kept = self.put(who, volume.into(), Asked::Kept { after });
+            let (list, more) = match kept.await {
                 ReserveReply::Reservations { list, more } => (list, more),
                 ReserveReply::Failed { message, .. } => return Err(message),
                 other => return Err(format!("{other:?}")),
@@ -281,7 +282,10 @@ impl Manager {
         place: impl Into<Place>,
         request: ReserveRequest,
     ) -> ReserveReply {
-        let place = place.into();
+        self.put(who, place.into(), Asked::Request(request)).await
+    }
+
+    async fn put(&self, who: Asker, place: Place, request: Asked) -> ReserveReply {
         let Some(sender) = self.sender() else {
             let why = "this server has no store that could be reserved";
             return failure(ReserveError::Unreservable, why);

@@ -4,6 +4,7 @@ mod again;
 mod away;
 mod crashes;
 mod crowds;
+mod desks;
 mod fake;
 mod holders;
 mod model;

@@ -5,12 +5,13 @@ use super::super::ask::Wish;
 use super::super::book::{Rejected, failed};
 use super::super::errands::{Errand, Outcome, Progress, Returned, Task};
 use super::super::plan::{Ask, Instead, Lack, Short};
-use super::super::record::Row;
+use super::super::record::{Row, RowState};
 use super::super::report::{report, summary};
 use super::super::servers::Trouble;
 use super::{Desk, NOBODY, Step, Stepped};
 use base::TicketId;
 use base::limits::RESERVE_TRIES_MAX;
+use reservation::Moment;
 use wire::message::{ReserveError, ReserveReply};
 
 impl Desk {
@@ -22,9 +23,9 @@ impl Desk {
             id,
             row,
             reply,
+            now: sent,
             reign,
             progress,
-            ..
         } = errand;
         if reign != self.reign {
             // What it was about shows in the ledger, which this reign has read.
@@ -35,7 +36,7 @@ impl Desk {
         }
         self.out -= 1;
         let stepped = match outcome {
-            Ok(outcome) => self.came_back(task, id, row, outcome),
+            Ok(outcome) => self.came_back(task, (id, row, sent), outcome),
             Err(trouble) => self.came_to_trouble(task, (id, row), trouble, progress),
         };
         match reply {
@@ -72,8 +73,7 @@ impl Desk {
     fn came_back(
         &mut self,
         task: Task,
-        id: TicketId,
-        row: Option<Row>,
+        (id, row, sent): (TicketId, Option<Row>, Moment),
         outcome: Outcome,
     ) -> Stepped {
         let done = Ok(Step::answer(ReserveReply::Done));
@@ -99,17 +99,7 @@ impl Desk {
                 self.changes.push(change);
                 Ok(Step::answer(self.shown(id, true)))
             }
-            (Task::Revoke, _) => {
-                let now = self.book.row(id);
-                if now.is_some() && now.map(Row::end) != row.as_ref().map(Row::end) {
-                    // It was made longer meanwhile, and so were its tickets.
-                    let now = now.cloned();
-                    return Ok(Step::send(id, now, Task::Revoke));
-                }
-                let change = self.book.release(id)?;
-                self.changes.push(change);
-                Ok(Step::answer(self.shown(id, false)))
-            }
+            (Task::Revoke, _) => self.revoked(id, row.as_ref(), sent),
             (Task::CheckUnused { dry_run }, Outcome::Used(used)) => match (used, dry_run) {
                 (0, true) => done,
                 (0, false) => Ok(self.leave(id, false)),
@@ -138,9 +128,33 @@ impl Desk {
         }
     }
 
+    /// Its tickets are believed no more that could have been issued when they were taken back, and
+    /// those of the window after.
+    fn revoked(&mut self, id: TicketId, asked: Option<&Row>, sent: Moment) -> Stepped {
+        let now = self.book.now();
+        let row = self.book.row(id);
+        let is_another = row.zip(asked).is_some_and(|(row, asked)| {
+            // It was made longer meanwhile, and so were its tickets; or it waited for so long that
+            // there are tickets of later windows.
+            row.end() != asked.end() || row.present(now) > asked.present(sent) + 1
+        });
+        if is_another {
+            let row = row.cloned();
+            return Ok(Step::send(id, row, Task::Revoke));
+        }
+        let change = self.book.release(id)?;
+        self.changes.push(change);
+        Ok(Step::answer(self.shown(id, false)))
+    }
+
     /// Everything was given back, or something had been written before its tickets were.
     fn left(&mut self, id: TicketId, has_tickets: bool, outcome: &Outcome) -> Stepped {
         self.again.forget(id);
+        let row = self.book.row(id);
+        if !row.is_some_and(|row| row.state.is_unfinished()) {
+            // What is held is nobody's to strike, and what is gone stays for as long as it has to.
+            return Ok(Step::answer(ReserveReply::Done));
+        }
         if let Outcome::Used(used) = outcome {
             self.changes.extend(self.book.keep_written(id));
             let why = format!(
@@ -173,9 +187,8 @@ impl Desk {
             }
             Task::Confirm { wish, without } => {
                 if let Trouble::Left(trouble) = trouble {
-                    // The row stays until everything was given back. Its name is free at once:
-                    // who asks again means the same.
-                    self.changes.extend(self.book.unname(id));
+                    // The row stays until everything was given back.
+                    self.free_untold(id);
                     self.put_off(id, progress);
                     return Err(rejected(*trouble));
                 }
@@ -187,6 +200,7 @@ impl Desk {
             }
             Task::Leave { .. } => {
                 self.book.free(id, &progress.revoked);
+                self.free_untold(id);
                 self.put_off(id, progress);
                 Ok(Step::answer(later(trouble)))
             }
@@ -216,6 +230,21 @@ impl Desk {
                 other => other,
             }),
             _ => Err(rejected(trouble)),
+        }
+    }
+
+    /// Of what nobody was told there are no tickets: its rate is free at once, and so is its name,
+    /// as who asks again means the same.
+    fn free_untold(&mut self, id: TicketId) {
+        let is_untold = |row: &&Row| row.state == RowState::Pending;
+        let Some(row) = self.book.row(id).filter(is_untold) else {
+            return;
+        };
+        let servers = row.servers().into_iter().collect();
+        let is_named = !row.name.is_empty();
+        self.book.free(id, &servers);
+        if is_named {
+            self.changes.extend(self.book.unname(id));
         }
     }
 

@@ -212,3 +212,17 @@ fn the_rate_of_servers_that_have_taken_tickets_back_is_free() {
         "{believed:?}"
     );
 }
+
+#[test]
+fn a_store_that_has_failed_keeps_no_release_waiting_for_each_window() {
+    let servers = Fake::new(NOW, 3);
+    let mut row = row();
+    row.count = 20;
+    hold(&servers, &row);
+    // It has taken its tickets back, and then it says nothing more.
+    servers.set(|state| state.silent_stores.extend([server(2)]));
+    let released = returned(&servers, &row, NOW, Task::Revoke, Progress::default());
+    assert!(released.outcome.is_ok());
+    assert_eq!(servers.asked("used", server(2)), 1);
+    assert_eq!(servers.holders(), [server(2); 20]);
+}

@@ -112,12 +112,21 @@ impl StorageServers for Measured {
     }
 }
 
+/// What becomes of the commit at which a door closes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closing {
+    Early,
+    /// It is carried out.
+    Late,
+    /// It is refused, and those after it are not.
+    Once,
+}
+
 /// An engine that answers so many commits and no more.
-struct Door {
-    engine: Arc<dyn Engine>,
-    left: Arc<AtomicI64>,
-    /// Whether the commit at which it closes is carried out.
-    is_late: bool,
+pub(super) struct Door {
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) left: Arc<AtomicI64>,
+    pub(super) closing: Closing,
 }
 
 impl Engine for Door {
@@ -137,10 +146,14 @@ impl Engine for Door {
     fn commit(&self, transaction: Transaction) -> Answer<'_, Committed> {
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         Box::pin(async move {
-            if left > 0 {
+            let is_open = left > 0 || left < 0 && self.closing == Closing::Once;
+            if is_open {
                 return self.engine.commit(transaction).await;
             }
-            if left == 0 && self.is_late {
+            if self.closing == Closing::Once {
+                return Err(MetaError::Unavailable("not now".to_owned()));
+            }
+            if left == 0 && self.closing == Closing::Late {
                 self.engine.commit(transaction).await?;
             }
             Err(MetaError::Poisoned("the power is off".to_owned()))
@@ -158,7 +171,7 @@ impl Engine for Door {
     fn lead<'a>(&'a self, seat: &'a str, holder: &'a str) -> Answer<'a, Leadership> {
         Box::pin(async move {
             // Who is dead does not come back.
-            if self.left.load(Ordering::SeqCst) < 0 {
+            if self.left.load(Ordering::SeqCst) < 0 && self.closing != Closing::Once {
                 return Err(MetaError::Closed);
             }
             self.engine.lead(seat, holder).await
@@ -195,6 +208,10 @@ pub(super) fn start_with(
 ) -> Manager {
     let path = directory.join("ledger");
     let left = left.clone();
+    let closing = match is_late {
+        true => Closing::Late,
+        false => Closing::Early,
+    };
     let open: Open = Box::new(move || {
         let (path, left) = (path.clone(), left.clone());
         Box::pin(async move {
@@ -202,7 +219,7 @@ pub(super) fn start_with(
             Ok(Arc::new(Door {
                 engine,
                 left,
-                is_late,
+                closing,
             }) as Arc<dyn Engine>)
         })
     });

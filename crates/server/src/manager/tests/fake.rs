@@ -27,6 +27,8 @@ pub(super) struct State {
     pub(super) away: BTreeSet<ServerId>,
     /// Servers that have just been killed: nobody knows yet.
     pub(super) silent: BTreeSet<ServerId>,
+    /// Servers that say nothing of what is in use.
+    pub(super) silent_stores: BTreeSet<ServerId>,
     /// Whether no store has space.
     pub(super) is_full: bool,
     /// Servers that give no longer space.
@@ -145,6 +147,9 @@ impl StorageServers for Fake {
 
     fn used(&self, at: StoreAt, ticket: TicketId) -> Result<Option<(u64, u64)>, Trouble> {
         let state = self.at("used", at)?;
+        if state.silent_stores.contains(&at.0) {
+            return Err(Trouble::Silent("away".to_owned()));
+        }
         if state.is_dumb && state.used > 0 {
             return Err(Trouble::Failed("no word".to_owned()));
         }

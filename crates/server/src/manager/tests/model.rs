@@ -129,7 +129,7 @@ struct World {
     live: Vec<TicketId>,
 }
 
-fn anew(book: &Book, devices: &[PlanDevice]) -> Book {
+pub(super) fn anew(book: &Book, devices: &[PlanDevice]) -> Book {
     let mut anew = Book::new(book.now(), book.limits().clone());
     anew.set_devices(devices.to_vec());
     for (id, row) in book.rows_after(None) {
