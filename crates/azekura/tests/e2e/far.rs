@@ -11,7 +11,10 @@ use std::time::Duration;
 /// An alert of TLS 1.3, encrypted.
 const TLS_END_BYTES: usize = 24;
 
-/// A line of 40 ms each way in front of a server.
+/// How long a line takes each way that nobody wants otherwise.
+pub(crate) const ONE_WAY: Duration = Duration::from_millis(40);
+
+/// A line in front of a server, over which everything takes a while.
 pub(crate) struct Far {
     pub(crate) address: String,
     /// How often the client has spoken after having listened: round trips that it waited for.
@@ -20,7 +23,7 @@ pub(crate) struct Far {
 }
 
 impl Far {
-    pub(crate) fn new(server: String) -> Self {
+    pub(crate) fn new(server: String, one_way: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let this = Self {
             address: listener.local_addr().unwrap().to_string(),
@@ -32,7 +35,7 @@ impl Far {
             for near in listener.incoming() {
                 let (near, far) = (near.unwrap(), TcpStream::connect(&server).unwrap());
                 lines.lock().unwrap().push(near.try_clone().unwrap());
-                join(near, far, turns.clone());
+                join((near, far), turns.clone(), one_way);
             }
         });
         this
@@ -47,7 +50,7 @@ impl Far {
     }
 }
 
-fn join(near: TcpStream, far: TcpStream, turns: Arc<AtomicUsize>) {
+fn join((near, far): (TcpStream, TcpStream), turns: Arc<AtomicUsize>, one_way: Duration) {
     let listened = Arc::new(AtomicBool::new(true));
     let (near2, far2) = (near.try_clone().unwrap(), far.try_clone().unwrap());
     let spoke = listened.clone();
@@ -57,16 +60,21 @@ fn join(near: TcpStream, far: TcpStream, turns: Arc<AtomicUsize>) {
             turns.fetch_add(1, Ordering::SeqCst);
         }
     };
-    std::thread::spawn(move || carry(near, far, up, || {}));
+    std::thread::spawn(move || carry((near, far), one_way, up, || {}));
     let hears = move || listened.store(true, Ordering::SeqCst);
-    std::thread::spawn(move || carry(far2, near2, |_| {}, hears));
+    std::thread::spawn(move || carry((far2, near2), one_way, |_| {}, hears));
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, read: impl Fn(usize), writes: impl Fn()) {
+fn carry(
+    (mut from, mut to): (TcpStream, TcpStream),
+    one_way: Duration,
+    read: impl Fn(usize),
+    writes: impl Fn(),
+) {
     let mut buffer = [0; 65536];
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
         read(bytes);
-        std::thread::sleep(Duration::from_millis(40));
+        std::thread::sleep(one_way);
         // Before: the answer to what is written may come at once.
         writes();
         if to.write_all(&buffer[..bytes]).is_err() {
@@ -86,7 +94,12 @@ pub(crate) fn log_in(scene: &Scene, address: &str) {
 
 /// A mount whose requests take 80 ms to be answered.
 pub(crate) fn far_mount(scene: &mut Scene) -> (Far, PathBuf) {
-    let far = Far::new(scene.address().to_owned());
+    mount_over(scene, ONE_WAY)
+}
+
+/// The same with another line.
+pub(crate) fn mount_over(scene: &mut Scene, one_way: Duration) -> (Far, PathBuf) {
+    let far = Far::new(scene.address().to_owned(), one_way);
     log_in(scene, &far.address);
     let volume = format!("{}/{VOLUME}", far.address);
     let mount = scene.mount_volume(&volume, "mnt", &["--timeout", "60s"]);

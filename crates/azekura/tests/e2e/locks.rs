@@ -1,7 +1,7 @@
 //! Locks on parts of files, between two machines and between the opens of one.
 
 use crate::common::{Scene, VOLUME, obstacle};
-use crate::far::{Far, log_in};
+use crate::far::{Far, ONE_WAY, log_in};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -267,7 +267,7 @@ fn a_lock_is_nobodys_if_its_process_is_killed_and_the_line_breaks_at_once() {
         return println!("{why}");
     }
     let mut scene = Scene::new();
-    let line = Far::new(scene.address().to_owned());
+    let line = Far::new(scene.address().to_owned(), ONE_WAY);
     log_in(&scene, &line.address);
     fs::write(scene.path("export/a"), "").unwrap();
     let volume = format!("{}/{VOLUME}", line.address);

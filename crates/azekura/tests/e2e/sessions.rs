@@ -2,7 +2,7 @@
 
 use crate::checks::{fails, json};
 use crate::common::{Scene, VOLUME, obstacle, text};
-use crate::far::{Far, log_in};
+use crate::far::{Far, ONE_WAY, log_in};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -102,7 +102,7 @@ fn a_volume_is_entered_in_two_round_trips_and_lines_that_broke_resume() {
         return println!("{why}");
     }
     let mut scene = Scene::new();
-    let far = Far::new(scene.address().to_owned());
+    let far = Far::new(scene.address().to_owned(), ONE_WAY);
     let address = &far.address;
     log_in(&scene, address);
     far.turns.store(0, Ordering::SeqCst);
@@ -127,7 +127,7 @@ fn a_record_and_its_fsync_take_one_round_trip() {
         return println!("{why}");
     }
     let mut scene = Scene::new();
-    let far = Far::new(scene.address().to_owned());
+    let far = Far::new(scene.address().to_owned(), ONE_WAY);
     log_in(&scene, &far.address);
     let volume = format!("{}/{VOLUME}", far.address);
     let mount = scene.mount_volume(&volume, "mnt", &[]);
