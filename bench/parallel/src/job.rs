@@ -16,7 +16,7 @@ use crate::{Cli, data};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,11 +43,12 @@ pub(crate) fn measure(cli: &Cli, report: &mut Report) -> Result<()> {
         for is_reserved in [true, false] {
             for is_beside in [false, true] {
                 let ticket = is_reserved.then_some(ticket.as_path());
-                let seconds = run(cli, &site, ticket, is_beside)?;
+                let steps = run(cli, &site, ticket, is_beside)?;
                 report.runs.push(Run {
                     is_reserved,
                     is_beside,
-                    seconds,
+                    seconds: steps.iter().sum(),
+                    steps,
                 });
             }
         }
@@ -75,8 +76,8 @@ fn reserve(cli: &Cli, site: &Site) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// One run of the job; seconds.
-fn run(cli: &Cli, site: &Site, ticket: Option<&Path>, is_beside: bool) -> Result<f64> {
+/// One run of the job; seconds of each step.
+fn run(cli: &Cli, site: &Site, ticket: Option<&Path>, is_beside: bool) -> Result<Vec<f64>> {
     let beside = match is_beside {
         true => {
             let mount = site.mount("others", None, true)?;
@@ -88,7 +89,7 @@ fn run(cli: &Cli, site: &Site, ticket: Option<&Path>, is_beside: bool) -> Result
     data::drop_caches()?;
     let mount = site.mount("job", ticket, false)?;
     thread::sleep(LEAD);
-    let seconds = steps(cli, &mount.point)?;
+    let steps = steps(cli, &mount.point)?;
     for worker in 0..cli.workers {
         fs::remove_file(mount.point.join(format!("output-{worker}")))?;
     }
@@ -97,18 +98,18 @@ fn run(cli: &Cli, site: &Site, ticket: Option<&Path>, is_beside: bool) -> Result
         others.end()?;
         mount.end()?;
     }
-    Ok(seconds)
+    Ok(steps)
 }
 
-fn steps(cli: &Cli, point: &Path) -> Result<f64> {
+fn steps(cli: &Cli, point: &Path) -> Result<Vec<f64>> {
     let each = bytes_each(cli);
     let together = Barrier::new(cli.workers);
-    let begin = Instant::now();
+    let steps = Mutex::new(Vec::new());
     thread::scope(|scope| {
         let workers: Vec<_> = (0..cli.workers as u64)
             .map(|worker| {
-                let together = &together;
-                scope.spawn(move || work(cli, point, together, worker, each))
+                let (together, steps) = (&together, &steps);
+                scope.spawn(move || work(cli, point, (together, steps), worker, each))
             })
             .collect();
         for worker in workers {
@@ -119,10 +120,16 @@ fn steps(cli: &Cli, point: &Path) -> Result<f64> {
         }
         Ok(())
     })?;
-    Ok(begin.elapsed().as_secs_f64())
+    Ok(steps.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn work(cli: &Cli, point: &Path, together: &Barrier, worker: u64, each: u64) -> Result<()> {
+fn work(
+    cli: &Cli,
+    point: &Path,
+    (together, steps): (&Barrier, &Mutex<Vec<f64>>),
+    worker: u64,
+    each: u64,
+) -> Result<()> {
     let files = || {
         let input = File::open(point.join(format!("input-{worker}")))?;
         let output = File::create_new(point.join(format!("output-{worker}")))?;
@@ -145,7 +152,10 @@ fn work(cli: &Cli, point: &Path, together: &Barrier, worker: u64, each: u64) -> 
             });
         }
         thread::sleep(cli.compute().saturating_sub(begin.elapsed()));
-        together.wait();
+        if together.wait().is_leader() {
+            let mut steps = steps.lock().unwrap_or_else(PoisonError::into_inner);
+            steps.push(begin.elapsed().as_secs_f64());
+        }
     }
     files?;
     outcome

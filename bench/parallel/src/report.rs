@@ -40,6 +40,8 @@ pub(crate) struct Run {
     pub(crate) is_reserved: bool,
     pub(crate) is_beside: bool,
     pub(crate) seconds: f64,
+    /// Of each step.
+    pub(crate) steps: Vec<f64>,
 }
 
 /// A whole run.
@@ -115,8 +117,8 @@ impl Report {
             )?;
         }
         if !self.runs.is_empty() {
-            out += "\n| job | alone | beside others | grows by | at most |\n\
-                    | --- | --- | --- | --- | --- |\n";
+            out += "\n| job | alone | beside others | grows by | at most | slowest step |\n\
+                    | --- | --- | --- | --- | --- | --- |\n";
         }
         for (is_reserved, name) in [(true, "reserved"), (false, "without a reservation")] {
             let Some((alone, beside, growths)) = self.growth(is_reserved) else {
@@ -125,12 +127,21 @@ impl Report {
             let most = growths.iter().copied().fold(f64::MIN, f64::max);
             writeln!(
                 out,
-                "| {name} | {alone:.2} s | {beside:.2} s | {:.1} % | {:.1} % |",
+                "| {name} | {alone:.2} s | {beside:.2} s | {:.1} % | {:.1} % | {:.0} ms |",
                 100.0 * median(&growths).unwrap_or_default(),
                 100.0 * most,
+                1000.0 * self.slowest_step(is_reserved),
             )?;
         }
         Ok(out)
+    }
+
+    /// The slowest step of the runs beside others; the median of these, in seconds.
+    fn slowest_step(&self, is_reserved: bool) -> f64 {
+        let these = self.runs.iter();
+        let these = these.filter(|run| run.is_beside && run.is_reserved == is_reserved);
+        let slowest = these.map(|run| run.steps.iter().copied().fold(0.0, f64::max));
+        median(&slowest.collect::<Vec<_>>()).unwrap_or_default()
     }
 
     /// Seconds alone and beside others, and how much it grew in each round.

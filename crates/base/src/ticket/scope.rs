@@ -7,13 +7,14 @@
 //! file that is moved keeps its objects: the manager, who hands out which objects a file has, is
 //! the judge of paths, and lays files out anew where a ticket is to reach them.
 //!
-//! The other eight bytes are random. Who knows them was told by the manager: a user without a
-//! credential for machines cannot list objects.
+//! The other eight bytes cannot be guessed: random, or permuted with a key of the managers'. Who
+//! knows them was told by the manager: a user without a credential for machines cannot list
+//! objects.
 //!
 //! ```text
 //!  0  4   volume     first bytes of BLAKE3 of the volume's identity
 //!  4  4   path       zeros for none; else first bytes of BLAKE3 of volume and path
-//!  8  8   number     random
+//!  8  8   number     random, or as good as that
 //! ```
 
 use super::terms::Terms;

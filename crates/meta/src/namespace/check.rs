@@ -172,7 +172,7 @@ impl Checking {
             Content::Directory(names) => *names,
             Content::File(_, layout) => {
                 self.objects.insert(layout.object, inode.number);
-                self.numbers_max = self.numbers_max.max(layout.object);
+                self.numbers_max = self.numbers_max.max(layout.number());
                 0
             }
             _ => 0,

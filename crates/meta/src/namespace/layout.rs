@@ -2,17 +2,19 @@
 //!
 //! ```text
 //! byte b      stripe s = b / unit, column s % width, at s / width * unit + b % unit of its object
-//! object id   scope 8 | object 6, big-endian | column 2, big-endian
+//! object id   scope 8 | object 6 and column 2, big-endian, permuted ([`Identities`])
 //! ```
 //! A layout names stores by numbers of the volume's own table ([`Target`]), one byte each for most,
 //! because a file has as many of them as columns and there are many small files. The object number
 //! is that of the inode as long as the file lies where it was made; a file that is laid out anew
 //! gets a new one, so objects of two layouts never meet. The scope is that of the volume's tickets
 //! ([`ObjectScope`]): they reach its files, and it keeps volumes apart that share a store.
+//!
+//! [`Identities`]: super::Identities
+//! [`ObjectScope`]: base::ticket::ObjectScope
 
 use super::record::Numbers;
-use base::ticket::ObjectScope;
-use base::{ObjectId, ServerId, StoreId, VolumeId};
+use base::{ServerId, StoreId};
 use serde::{Deserialize, Serialize};
 
 /// What the size of an object is rounded up to for [`base::Attributes::blocks`]: what a store
@@ -21,7 +23,10 @@ const PIECE_BYTES: u64 = 4096;
 /// The unit of `blocks` (statx(2)).
 const BLOCK_BYTES: u64 = 512;
 /// Inodes and objects are numbered below this, because an object id has room for so much.
-pub(super) const NUMBERS_MAX: u64 = 1 << 48;
+pub(super) const NUMBERS_MAX: u64 = 1 << 47;
+/// In a layout's object number: whether its objects' identities are permuted. Those of files that
+/// were made before version 5 of the format are not.
+const HIDDEN: u64 = NUMBERS_MAX;
 
 /// A store that a volume's files lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,7 +52,7 @@ pub enum Redundancy {
 /// Where one file's bytes lie.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
-    /// The number that its objects have.
+    /// The number that its objects have, and how their identities follow from it.
     pub object: u64,
     /// Goes up whenever what is on its way to the stores must not arrive there any more: when the
     /// file is cut, when others go before an append, or if it was laid out anew.
@@ -72,15 +77,22 @@ impl Layout {
         }
     }
 
-    /// The object of a column.
-    #[must_use]
-    pub fn object_id(&self, volume: VolumeId, column: u16) -> ObjectId {
-        let number = self.object << 16 | u64::from(column);
-        let mut digits = [0; 8];
-        for (byte, shift) in digits.iter_mut().zip((0..64).step_by(8).rev()) {
-            *byte = (number >> shift) as u8;
+    /// Whether nobody can guess its objects' identities.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.object & HIDDEN != 0
+    }
+
+    /// The number that was given out for it.
+    pub(super) fn number(&self) -> u64 {
+        self.object & !HIDDEN
+    }
+
+    /// The same for a file with this number.
+    pub(super) fn with_number(self, number: u64) -> Self {
+        Self {
+            object: number | HIDDEN,
+            ..self
         }
-        ObjectScope::new(volume, b"").object(digits)
     }
 
     /// How long the object of a column is in a file of this size without holes.
@@ -128,7 +140,7 @@ impl Striping {
         };
         let columns = (0..width).map(|column| self.targets[(first + column) % count]);
         Layout {
-            object: inode,
+            object: inode | HIDDEN,
             generation: 0,
             unit_log2: self.unit_log2,
             redundancy: Redundancy::None,
@@ -160,22 +172,6 @@ mod tests {
             }
         }
         assert_eq!(layout(3).blocks(65_537), (65_536 + 4096) / 512);
-    }
-
-    #[test]
-    fn objects_of_different_files_columns_and_volumes_are_different() {
-        let mut other = layout(2);
-        other.object = 6;
-        let (one, two) = (VolumeId([1; 16]), VolumeId([2; 16]));
-        let mut ids = std::collections::HashSet::new();
-        for layout in [layout(2), other] {
-            for volume in [one, two] {
-                for column in [0, 1] {
-                    assert!(ids.insert(layout.object_id(volume, column)));
-                }
-            }
-        }
-        assert_eq!(layout(1).object_id(one, 2).0[8..], [0, 0, 0, 0, 0, 5, 0, 2]);
     }
 
     #[test]

@@ -78,6 +78,7 @@ mod cookie;
 mod core;
 mod error;
 mod hold;
+mod identity;
 mod judge;
 mod key;
 mod layout;
@@ -103,6 +104,7 @@ pub use base::{
 pub use check::{Report, check};
 pub use error::NamespaceError;
 pub use hold::{Held, OpenInode, OpenOptions};
+pub use identity::Identities;
 pub use layout::{Layout, Redundancy, Striping, Target};
 pub use names::{Create, Created};
 pub use record::{Chore, NAMESPACE_FORMAT_VERSION, Numbers};

@@ -95,10 +95,7 @@ impl Namespace {
     ) -> impl Fn(u64) -> Making + 'a {
         move |number| {
             let layout = match wanted {
-                Some(layout) => Layout {
-                    object: number,
-                    ..layout.clone()
-                },
+                Some(layout) => layout.clone().with_number(number),
                 None => self.layout(number),
             };
             Making {

@@ -5,6 +5,7 @@ use super::commit::Committer;
 use super::cookie::Cookies;
 use super::core::{Core, Intent};
 use super::error::NamespaceError;
+use super::identity::Identities;
 use super::layout::{Layout, Striping, Target};
 use super::pipe::{Pipe, Status};
 use super::record::{Inode, ROOT, encode};
@@ -18,8 +19,8 @@ use base::limits::{
     LINK_TARGET_BYTES_MAX, NAME_BYTES_MAX, NAMESPACE_CACHE_ENTRIES_MAX, NAMESPACE_IN_FLIGHT_MAX,
 };
 use base::{
-    FileSystemStat, FsError, Handle, Name, Node, ObjectId, Principal, QuickMap, RequestId,
-    SessionId, Timestamp, VolumeId,
+    FileSystemStat, FsError, Handle, Name, Node, Principal, QuickMap, RequestId, SessionId,
+    Timestamp, VolumeId,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -64,7 +65,7 @@ impl NamespaceOptions {
 /// [`FsError::TimedOut`] if the engine does not answer.
 pub struct Namespace {
     pub(super) core: Arc<Core>,
-    pub(super) volume: VolumeId,
+    pub(super) identities: Identities,
     root: Handle,
     striping: RwLock<Arc<Striping>>,
     targets: RwLock<Arc<BTreeMap<u16, Target>>>,
@@ -86,6 +87,7 @@ impl Namespace {
         let constants = note_version(&*engine, &leadership, (keys, constants)).await?;
         let loaded = load(&*engine, keys).await?;
         let targets = targets(&*engine, keys).await?;
+        let identities = Identities::new(options.volume, &constants.hash_key);
         let rules = Rules {
             keys,
             cookies: Cookies(constants.hash_key),
@@ -118,7 +120,7 @@ impl Namespace {
         Ok(Self {
             root: core.rules.seal.close(&top),
             core,
-            volume: options.volume,
+            identities,
             striping: RwLock::default(),
             targets: RwLock::new(Arc::new(targets)),
             tasks: Mutex::new(tasks),
@@ -319,10 +321,10 @@ impl Namespace {
         Ok(number)
     }
 
-    /// The object of a column of a file that lies so.
+    /// Says which objects files have.
     #[must_use]
-    pub fn object_id(&self, layout: &Layout, column: u16) -> ObjectId {
-        layout.object_id(self.volume, column)
+    pub fn identities(&self) -> &Identities {
+        &self.identities
     }
 
     /// The client has the answers to these requests; they will not come again.

@@ -166,15 +166,10 @@ struct Waiting {
 }
 
 /// Does chores, and notes those that are done.
-fn carry_out(
-    names: &Namespace,
-    cluster: &Cluster,
-    volume: VolumeId,
-    chores: &[(u64, Chore)],
-) -> Carried {
+fn carry_out(names: &Namespace, cluster: &Cluster, chores: &[(u64, Chore)]) -> Carried {
     let stores = Stores {
         cluster,
-        volume,
+        identities: names.identities(),
         targets: &names.targets(),
     };
     let carried = stores.carry_out(chores);
@@ -356,7 +351,7 @@ impl Parallel {
             Ok(FileColumn {
                 server: target.server,
                 store: target.store,
-                object: layout.object_id(self.volume, column),
+                object: self.names.identities().object(&layout, column),
             })
         });
         Ok(FileLayout {
@@ -381,7 +376,7 @@ impl Parallel {
         let targets = self.names.targets();
         let stores = Stores {
             cluster: &self.cluster,
-            volume: self.volume,
+            identities: self.names.identities(),
             targets: &targets,
         };
         match stores.lacks(layout) {
@@ -428,7 +423,7 @@ impl Parallel {
         let targets = self.names.targets();
         let stores = Stores {
             cluster: &self.cluster,
-            volume: self.volume,
+            identities: self.names.identities(),
             targets: &targets,
         };
         match self.names.layout_of(turn, handle) {
@@ -580,9 +575,8 @@ impl Parallel {
                 continue;
             }
             let (names, cluster) = (self.names.clone(), self.cluster.clone());
-            let volume = self.volume;
             let working = tokio::task::spawn_blocking(move || {
-                let carried = carry_out(&names, &cluster, volume, &page);
+                let carried = carry_out(&names, &cluster, &page);
                 (carried, page)
             });
             let (carried, page) = working
@@ -606,7 +600,7 @@ impl Parallel {
         let targets = self.names.targets();
         let stores = Stores {
             cluster: &self.cluster,
-            volume: self.volume,
+            identities: self.names.identities(),
             targets: &targets,
         };
         let mut uncut = self.uncut();

@@ -4,8 +4,7 @@
 //! to be done at the others. All of this may block.
 
 use crate::cluster::{Act, ActError, Cluster};
-use base::VolumeId;
-use meta::namespace::{Chore, Layout, Target};
+use meta::namespace::{Chore, Identities, Layout, Target};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a chore is not done.
@@ -45,7 +44,7 @@ impl Carried {
 /// The stores of one volume.
 pub(super) struct Stores<'a> {
     pub(super) cluster: &'a Cluster,
-    pub(super) volume: VolumeId,
+    pub(super) identities: &'a Identities,
     pub(super) targets: &'a BTreeMap<u16, Target>,
 }
 
@@ -132,7 +131,7 @@ impl Stores<'_> {
                 left.insert(number);
                 continue;
             }
-            let object = layout.object_id(self.volume, column);
+            let object = self.identities.object(layout, column);
             let act = match chore {
                 Chore::Delete(_) => Act::Delete(object),
                 Chore::Cut { size, .. } => Act::Cut {
