@@ -1,15 +1,17 @@
 //! Parallel volumes: names at the server, contents in its stores, as a client sees both.
 
-use crate::client::{Client, name};
+use crate::client::{Client, Mode, name};
 use crate::files::{at, create, file, link, mkdir, remove, rename};
 use crate::objects::with_store;
-use crate::world::{World, is_root};
+use crate::world::{World, is_root, new_session};
 use base::{AttributeChange, Attributes, Extent, FsError, Handle, OpenId};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
+use wire::message::CredentialKind;
 use wire::message::{
-    AdminError, AdminReply, AdminRequest, Entry, FileLayout, LayoutPurpose, Lease, ObjectError,
-    ObjectStep, ObjectStepReply, RenameMode, Reply, Request, Step, StepReply, Target, VolumeKind,
+    AdminError, AdminReply, AdminRequest, ConnectionRole, Entry, FileLayout, LayoutPurpose, Lease,
+    ObjectError, ObjectStep, ObjectStepReply, RenameMode, Reply, Request, Step, StepReply, Target,
+    VolumeKind,
 };
 
 /// A server with a store of 64 MiB and the parallel volume `lab`.
@@ -322,6 +324,44 @@ async fn contents_lie_in_objects_that_are_cut_and_deleted_with_the_file() {
         }
         assert!(attempt < 500, "the object stays");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_alone_is_told_the_objects_of_files_that_he_may_write() {
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let mut client = world.client().await;
+    let root = client.attach().await.handle;
+    let user = world.enrol(CredentialKind::User { uid: 1000 }).await;
+    let role = ConnectionRole::Main;
+    let mut user = world.client_as(&user, new_session(), role, Mode::Tls).await;
+    (user.who.uid, user.who.gid) = (1000, 1000);
+    user.attach().await;
+    let modes = [(0o644, false), (0o600, false), (0o646, true)];
+    for (number, (mode, is_told)) in modes.into_iter().enumerate() {
+        let step = create(&root, &number.to_string(), None);
+        let handle = made(&mut client, step).await.handle;
+        let change = AttributeChange {
+            mode: Some(mode),
+            ..AttributeChange::default()
+        };
+        let step = Step::SetAttributes {
+            target: at(&handle),
+            change,
+            open: None,
+        };
+        client.step(step).await.unwrap();
+        for purpose in [LayoutPurpose::Read, LayoutPurpose::Write] {
+            let told = layout(&mut user, &handle, purpose).await.map(drop);
+            let expected = match is_told {
+                true => Ok(()),
+                false => Err(FsError::AccessDenied),
+            };
+            assert_eq!(told, expected, "{mode:o}, {purpose:?}");
+        }
     }
 }
 

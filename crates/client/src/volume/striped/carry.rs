@@ -31,7 +31,7 @@ pub(super) type Result<T, E = FsError> = std::result::Result<T, E>;
 type Results = Vec<Result<StepReply>>;
 
 /// Largest part of an object in one request; of writes it may be less. The server cuts it for its
-/// device, and what it takes is counted whole ([`crate::object::Room`]).
+/// device, and what it takes is counted whole (see [`crate::object`]).
 const PART_BYTES_MAX: u64 = DATA_BYTES_MAX as u64;
 
 /// The run of a server in which something was done.
