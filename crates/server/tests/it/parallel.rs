@@ -8,8 +8,9 @@ use base::{AttributeChange, Attributes, Extent, FsError, Handle, OpenId};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use wire::message::{
-    AdminError, AdminReply, AdminRequest, Entry, FileLayout, LayoutPurpose, Lease, ObjectError,
-    ObjectStep, ObjectStepReply, RenameMode, Reply, Request, Step, StepReply, Target, VolumeKind,
+    Access, AdminError, AdminReply, AdminRequest, Entry, FileLayout, LayoutPurpose, Lease,
+    ObjectError, ObjectStep, ObjectStepReply, RenameMode, Reply, Request, Step, StepReply, Target,
+    VolumeKind,
 };
 
 /// A server with a store of 64 MiB and the parallel volume `lab`.
@@ -323,6 +324,57 @@ async fn contents_lie_in_objects_that_are_cut_and_deleted_with_the_file() {
         assert!(attempt < 500, "the object stays");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Whichever file has the name at that moment, while others take its place all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_created_once_more_is_cut_before_that_is_answered() {
+    const ROUNDS: usize = 100;
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let mut client = world.client().await;
+    let root = client.attach().await.handle;
+    let mut other = world.client().await;
+    other.attach().await;
+    let from = root.clone();
+    let others = tokio::spawn(async move {
+        for _ in 0..ROUNDS {
+            let handle = made(&mut other, create(&from, "new", None)).await.handle;
+            write(&mut other, &handle, 0, &[7; 100]).await;
+            other
+                .step(rename(&from, "new", "a", RenameMode::Replace))
+                .await
+                .unwrap();
+        }
+    });
+    let mut cut = 0;
+    while !others.is_finished() || cut == 0 {
+        let again = Step::Create {
+            parent: at(&root),
+            name: name("a"),
+            mode: 0o644,
+            umask: 0,
+            exclusive: false,
+            open: Some((OpenId(1), Access::ReadWrite, true)),
+        };
+        let (entry, new) = match client.step(again).await {
+            Ok(StepReply::Created { entry, new, .. }) => (entry, new),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(entry.attributes.size, 0);
+        let handle = entry.handle;
+        // It may have lost its name since, but is open.
+        let known = layout(&mut client, &handle, LayoutPurpose::Read)
+            .await
+            .unwrap();
+        let left = get(&mut client, &known, Extent::new(0, 1_000)).await;
+        assert!(left.unwrap_or_default().is_empty(), "it is not cut yet");
+        cut += usize::from(!new && known.generation > 0);
+        client.step(Step::Close { open: OpenId(1) }).await.unwrap();
+    }
+    others.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
