@@ -377,6 +377,67 @@ async fn a_file_that_is_created_once_more_is_cut_before_that_is_answered() {
     others.await.unwrap();
 }
 
+/// The request has made its changes, and the stores have not cut the file yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_reads_before_a_cut_by_a_layout_that_he_knew_hears_of_it_afterwards() {
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let mut client = world.client().await;
+    let root = client.attach().await.handle;
+    let handle = made(&mut client, create(&root, "a", None)).await.handle;
+    write(&mut client, &handle, 0, &[7; 100]).await;
+    let (mut slow, mut reader) = (world.client().await, world.client().await);
+    slow.attach().await;
+    reader.attach().await;
+    let known = layout(&mut reader, &handle, LayoutPurpose::Read).await;
+    let known = known.unwrap();
+    attributes(&mut slow, &handle).await.unwrap();
+    slow.obeys = false;
+    slow.notices.clear();
+    let steps = [0, 100].map(|size| Step::SetAttributes {
+        target: at(&handle),
+        change: AttributeChange {
+            size: Some(size),
+            ..AttributeChange::default()
+        },
+        open: None,
+    });
+    let id = client.send_steps(steps.to_vec()).await;
+    while slow.notices.is_empty() {
+        slow.receive().await.unwrap();
+    }
+    reader.notices.clear();
+    let whole = Extent::new(0, 100);
+    let look = Step::Attributes {
+        target: at(&handle),
+    };
+    match reader.step(look).await {
+        Ok(StepReply::Attributes { lease, .. }) => assert_eq!(lease, Lease::Read),
+        other => panic!("{other:?}"),
+    }
+    let early = get(&mut reader, &known, whole).await.unwrap();
+    assert_eq!(early[..], [7; 100], "it is not cut yet");
+    assert!(reader.notices.is_empty());
+    let recalls = slow.notices.iter().map(wire::message::Notice::id);
+    for recall in recalls.collect::<Vec<_>>() {
+        slow.send(&Request::RecallDone(recall)).await;
+    }
+    slow.obeys = true;
+    reader.obeys = false;
+    while reader.notices.is_empty() {
+        reader.receive().await.unwrap();
+    }
+    let late = get(&mut reader, &known, whole).await.unwrap_or_default();
+    assert!(!late.contains(&7), "it is cut before that is said");
+    let answer = tokio::time::timeout(Duration::from_millis(200), client.reply(id)).await;
+    assert!(answer.is_err(), "answered before the reader has let go");
+    let recall = reader.notices[0].id();
+    reader.send(&Request::RecallDone(recall)).await;
+    client.reply(id).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_file_keeps_its_contents_when_its_name_goes() {
     if !is_root() {
