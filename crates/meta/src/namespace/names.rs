@@ -23,6 +23,9 @@ pub struct Create {
     pub exclusive: bool,
     /// How the file is opened. A new one is open for this whatever its mode allows.
     pub open: OpenOptions,
+    /// The only file that is there already and may be cut to nothing, if `open` says so: the stores
+    /// are to be ready for that first.
+    pub cuts: Option<Handle>,
     /// Where a new file is to lie, if not as usual: its number is put in.
     pub layout: Option<Layout>,
 }
@@ -51,7 +54,8 @@ impl Namespace {
     ///
     /// # Errors
     /// [`FsError::Exists`] if it is and `exclusive` is set; [`FsError::Loop`] for a symbolic link,
-    /// which is never followed; else as [`Namespace::open_file`] and as the kernel judges.
+    /// which is never followed; [`FsError::WouldBlock`] if another file than `cuts` would be cut,
+    /// and nothing is changed; else as [`Namespace::open_file`] and as the kernel judges.
     pub fn create(
         &self,
         turn: &Turn,
@@ -72,6 +76,9 @@ impl Namespace {
                     return Err(FsError::Exists.into());
                 }
                 let inode = work.inode(number)?;
+                if how.open.truncate && how.cuts != Some(work.node(&inode).handle) {
+                    return Err(FsError::WouldBlock.into());
+                }
                 let inode = work.open(inode, who, how.open)?;
                 return Ok((work.node(&inode), number, false));
             }

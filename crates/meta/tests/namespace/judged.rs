@@ -27,6 +27,7 @@ pub(crate) fn in_namespace(
                 umask: *umask,
                 exclusive: true,
                 open: OpenOptions::new(Access::Write),
+                cuts: None,
                 layout: None,
             };
             done(

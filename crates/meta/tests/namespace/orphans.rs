@@ -1,8 +1,8 @@
 //! Inodes without a name stay while somebody has them open; stores hear of what they have to do.
 
 use crate::world::{World, name, root};
-use base::{AttributeChange, Extent, FsError};
-use meta::namespace::{Access, Chore, Layout, OpenOptions, Turn, What, Written};
+use base::{AttributeChange, Extent, FsError, Handle};
+use meta::namespace::{Access, Chore, Create, Layout, OpenOptions, Turn, What, Written};
 use std::time::{Duration, Instant};
 
 fn eventually(holds: impl Fn() -> bool) -> bool {
@@ -184,6 +184,52 @@ fn what_is_cut_off_is_to_be_cut_off_at_the_stores_and_what_lies_behind_the_end_a
         .namespace
         .wrote(&turn, &root(), &file.handle, &up_to(10));
     assert_eq!(late.err(), Some(FsError::WouldBlock));
+    world.checked();
+    world.close();
+}
+
+/// The stores are told before a file is cut, and hear of another one than has the name by then.
+#[test]
+fn a_creation_cuts_no_file_but_the_one_that_it_was_to_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::at(&directory.path().join("meta"));
+    let (top, turn) = (world.top(), Turn::new());
+    let [meant, other] = ["meant", "other"].map(|file| world.file(&top, file).handle);
+    for file in [&meant, &other] {
+        let wrote = world.namespace.wrote(&turn, &root(), file, &up_to(10));
+        assert_eq!(wrote.unwrap().size, 10);
+    }
+    let create = |file, cuts: Option<&Handle>, truncate| {
+        let open = OpenOptions {
+            truncate,
+            ..OpenOptions::new(Access::Write)
+        };
+        let how = Create {
+            mode: 0o644,
+            umask: 0,
+            exclusive: false,
+            open,
+            cuts: cuts.cloned(),
+            layout: None,
+        };
+        let made = world
+            .namespace
+            .create(&turn, &root(), &top, &name(file), &how);
+        made.map(|made| (made.node.attributes.size, made.created))
+    };
+    let before = world.namespace.layout_of(&turn, &other).unwrap();
+    for cuts in [None, Some(&meant)] {
+        assert_eq!(create("other", cuts, true), Err(FsError::WouldBlock));
+        assert_eq!(world.find(&top, "other").unwrap().attributes.size, 10);
+        assert_eq!(world.namespace.layout_of(&turn, &other), Ok(before.clone()));
+        assert_eq!(create("other", cuts, false), Ok((10, false)));
+    }
+    assert_eq!(chores(&world), []);
+    // What is made is not cut, and neither is the file that had the name before.
+    assert_eq!(create("new", Some(&meant), true), Ok((0, true)));
+    assert_eq!(create("other", Some(&other), true), Ok((0, false)));
+    assert_eq!(world.find(&top, "meant").unwrap().attributes.size, 10);
+    assert_eq!(chores(&world).len(), 1);
     world.checked();
     world.close();
 }

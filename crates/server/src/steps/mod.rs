@@ -12,6 +12,7 @@
 //! | `data` | opens, reads, writes, space, durability, copies |
 //! | `change` | attributes, extended attributes |
 //! | `copies` | what is sent again and must not run twice |
+//! | `create` | files that may be there already |
 //! | `names` | creations, links, removals, renames |
 //! | `striped` | contents that lie in stores |
 //! | `lock` | locks |
@@ -23,6 +24,7 @@ mod after;
 mod booked;
 mod change;
 mod copies;
+mod create;
 mod data;
 mod lock;
 mod look;

@@ -181,10 +181,6 @@ impl Execution {
                 truncate,
                 ..options_of(access)
             };
-            if truncate && let Some(there) = self.peek(worker, &parent, name) {
-                let there = self.place_of(&parent, &there);
-                self.may_cut(&there)?;
-            }
         }
         let outer = |node: &Node| parent.volume.outer(&node.handle);
         let (node, file, new) = self.once(
@@ -227,32 +223,6 @@ impl Execution {
         })
     }
 
-    fn create_now(
-        &self,
-        worker: &Worker,
-        parent: &Place,
-        name: &Name,
-        how: &Create,
-        opens: bool,
-    ) -> Result<(Node, Option<File>, bool), FsError> {
-        let tree = &parent.volume.tree;
-        if opens {
-            let made = tree.create(self.by(worker), &parent.inner, name, how)?;
-            return Ok((made.node, Some(made.file), made.created));
-        }
-        let kind = FileKind::File;
-        let (mode, umask) = (how.mode, how.umask);
-        match tree.make_node(self.by(worker), &parent.inner, name, (kind, mode, umask, 0)) {
-            Ok(node) => Ok((node, None, true)),
-            Err(FsError::Exists) if !how.exclusive => Ok((
-                tree.lookup(self.by(worker), &parent.inner, name)?,
-                None,
-                false,
-            )),
-            Err(error) => Err(error),
-        }
-    }
-
     fn create_file(
         &mut self,
         worker: &Worker,
@@ -274,7 +244,7 @@ impl Execution {
             make(&parent, name, FileKind::File, self.who.uid, true),
             |this| {
                 let tree = &parent.volume.tree;
-                let made = tree.create(this.by(worker), &parent.inner, name, &how)?;
+                let made = tree.create(this.by(worker), &parent.inner, name, &how, None)?;
                 let filled = this.fill(worker, &parent, made.node, &made.file, change, &data);
                 if filled.is_err() {
                     // All or nothing: a full disk leaves no file with half of its contents.
@@ -708,7 +678,7 @@ impl Execution {
     }
 
     /// What has a name now, if the caller may know.
-    fn peek(&self, worker: &Worker, parent: &Place, name: &Name) -> Option<Node> {
+    pub(super) fn peek(&self, worker: &Worker, parent: &Place, name: &Name) -> Option<Node> {
         parent
             .volume
             .tree
@@ -716,7 +686,7 @@ impl Execution {
             .ok()
     }
 
-    fn place_of(&self, parent: &Place, node: &Node) -> Place {
+    pub(super) fn place_of(&self, parent: &Place, node: &Node) -> Place {
         Place {
             volume: parent.volume.clone(),
             outer: parent.volume.outer(&node.handle),

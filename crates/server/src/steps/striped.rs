@@ -17,8 +17,9 @@ use base::limits::APPEND_WAIT_TIME_MAX;
 use base::{Attributes, Extent, FsError, Handle, Time};
 use export::Worker;
 use meta::namespace::{Placed, What, Written};
-use wire::message::CredentialKind;
-use wire::message::{FileRef, LayoutPurpose, Lease, Refusal, Step, StepReply, StoredWhat};
+use wire::message::{
+    CredentialKind, FileRef, LayoutPurpose, Lease, Refusal, Step, StepReply, StoredWhat,
+};
 
 /// How far a step is that waits for appends to a file.
 #[derive(Default)]
@@ -42,13 +43,15 @@ impl Execution {
         if cuts.is_empty() && parallel.names.is_durable(&self.turn) {
             return self.reply();
         }
+        let cut = cuts.iter().map(|cut| volume.outer(cut.handle()));
+        let cut: Vec<Change> = cut.map(Change::Inode).collect();
         let runtime = parallel.runtime().clone();
         runtime.spawn(async move {
             let parallel = volume.tree.parallel().expect("it is one");
             match parallel.settle(&self.turn, cuts).await {
                 Ok(()) => {
                     parallel.note_chores();
-                    self.reply();
+                    self.reply_of_cut(&cut);
                 }
                 Err(error) => {
                     tracing::error!(volume = volume.name, %error, "a request is not answered");
@@ -56,6 +59,25 @@ impl Execution {
                 }
             }
         });
+    }
+
+    /// Answers when nobody caches anything any more that was read before these files were cut. Who
+    /// has asked since the change what they are like has a lease, and may have read at stores that
+    /// had not cut them yet, by a layout that he knew.
+    fn reply_of_cut(mut self: Box<Self>, cut: &[Change]) {
+        if !cut.is_empty() {
+            self.changed(cut);
+        }
+        let tokens = std::mem::take(&mut self.tokens);
+        if tokens.is_empty() {
+            return self.reply();
+        }
+        let core = self.core.clone();
+        let reply = move || {
+            let runtime = self.core.runtime.clone();
+            runtime.spawn_blocking(move || self.reply());
+        };
+        core.caching.wait(&tokens, Box::new(reply));
     }
 
     pub(super) fn striped(&mut self, worker: &Worker, step: &Step) -> Result<StepReply, Stop> {

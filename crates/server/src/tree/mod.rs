@@ -167,12 +167,15 @@ impl Tree {
         }
     }
 
+    /// Of a parallel volume, an open that truncates cuts no file but `cuts`: it fails with
+    /// [`FsError::WouldBlock`] if the name leads to another one.
     pub(crate) fn create(
         &self,
         by: By<'_>,
         parent: &Handle,
         name: &Name,
         how: &Create,
+        cuts: Option<&Handle>,
     ) -> Result<Created, FsError> {
         match self {
             Self::Export(export) => {
@@ -190,6 +193,7 @@ impl Tree {
                     umask: how.umask,
                     exclusive: how.exclusive,
                     open: options(how.open),
+                    cuts: cuts.cloned(),
                     layout: parallel.layout_under(by.tickets),
                 };
                 let made = names.create(by.turn, by.who, parent, name, &how)?;

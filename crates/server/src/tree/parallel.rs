@@ -141,6 +141,13 @@ pub(crate) struct Cutting {
     handle: Handle,
 }
 
+impl Cutting {
+    /// Of which file.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
 impl Drop for Cutting {
     fn drop(&mut self) {
         self.cuts.of(&self.handle).fetch_sub(1, Ordering::AcqRel);

@@ -7,11 +7,10 @@ use crate::world::{World, is_root, new_session};
 use base::{AttributeChange, Attributes, Extent, FsError, Handle, OpenId};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
-use wire::message::CredentialKind;
 use wire::message::{
-    AdminError, AdminReply, AdminRequest, ConnectionRole, Entry, FileLayout, LayoutPurpose, Lease,
-    ObjectError, ObjectStep, ObjectStepReply, RenameMode, Reply, Request, Step, StepReply, Target,
-    VolumeKind,
+    Access, AdminError, AdminReply, AdminRequest, ConnectionRole, CredentialKind, Entry,
+    FileLayout, LayoutPurpose, Lease, ObjectError, ObjectStep, ObjectStepReply, RenameMode, Reply,
+    Request, Step, StepReply, Target, VolumeKind,
 };
 
 /// A server with a store of 64 MiB and the parallel volume `lab`.
@@ -325,6 +324,118 @@ async fn contents_lie_in_objects_that_are_cut_and_deleted_with_the_file() {
         assert!(attempt < 500, "the object stays");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Whichever file has the name at that moment, while others take its place all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_created_once_more_is_cut_before_that_is_answered() {
+    const ROUNDS: usize = 100;
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let mut client = world.client().await;
+    let root = client.attach().await.handle;
+    let mut other = world.client().await;
+    other.attach().await;
+    let from = root.clone();
+    let others = tokio::spawn(async move {
+        for _ in 0..ROUNDS {
+            let handle = made(&mut other, create(&from, "new", None)).await.handle;
+            write(&mut other, &handle, 0, &[7; 100]).await;
+            other
+                .step(rename(&from, "new", "a", RenameMode::Replace))
+                .await
+                .unwrap();
+        }
+    });
+    let mut cut = 0;
+    while !others.is_finished() || cut == 0 {
+        let again = Step::Create {
+            parent: at(&root),
+            name: name("a"),
+            mode: 0o644,
+            umask: 0,
+            exclusive: false,
+            open: Some((OpenId(1), Access::ReadWrite, true)),
+        };
+        let (entry, new) = match client.step(again).await {
+            Ok(StepReply::Created { entry, new, .. }) => (entry, new),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(entry.attributes.size, 0);
+        let handle = entry.handle;
+        // It may have lost its name since, but is open.
+        let known = layout(&mut client, &handle, LayoutPurpose::Read)
+            .await
+            .unwrap();
+        let left = get(&mut client, &known, Extent::new(0, 1_000)).await;
+        assert!(left.unwrap_or_default().is_empty(), "it is not cut yet");
+        cut += usize::from(!new && known.generation > 0);
+        client.step(Step::Close { open: OpenId(1) }).await.unwrap();
+    }
+    others.await.unwrap();
+}
+
+/// The request has made its changes, and the stores have not cut the file yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_reads_before_a_cut_by_a_layout_that_he_knew_hears_of_it_afterwards() {
+    if !is_root() {
+        return;
+    }
+    let world = world().await;
+    let mut client = world.client().await;
+    let root = client.attach().await.handle;
+    let handle = made(&mut client, create(&root, "a", None)).await.handle;
+    write(&mut client, &handle, 0, &[7; 100]).await;
+    let (mut slow, mut reader) = (world.client().await, world.client().await);
+    slow.attach().await;
+    reader.attach().await;
+    let known = layout(&mut reader, &handle, LayoutPurpose::Read).await;
+    let known = known.unwrap();
+    attributes(&mut slow, &handle).await.unwrap();
+    slow.obeys = false;
+    slow.notices.clear();
+    let steps = [0, 100].map(|size| Step::SetAttributes {
+        target: at(&handle),
+        change: AttributeChange {
+            size: Some(size),
+            ..AttributeChange::default()
+        },
+        open: None,
+    });
+    let id = client.send_steps(steps.to_vec()).await;
+    while slow.notices.is_empty() {
+        slow.receive().await.unwrap();
+    }
+    reader.notices.clear();
+    let whole = Extent::new(0, 100);
+    let look = Step::Attributes {
+        target: at(&handle),
+    };
+    match reader.step(look).await {
+        Ok(StepReply::Attributes { lease, .. }) => assert_eq!(lease, Lease::Read),
+        other => panic!("{other:?}"),
+    }
+    let early = get(&mut reader, &known, whole).await.unwrap();
+    assert_eq!(early[..], [7; 100], "it is not cut yet");
+    assert!(reader.notices.is_empty());
+    let recalls = slow.notices.iter().map(wire::message::Notice::id);
+    for recall in recalls.collect::<Vec<_>>() {
+        slow.send(&Request::RecallDone(recall)).await;
+    }
+    slow.obeys = true;
+    reader.obeys = false;
+    while reader.notices.is_empty() {
+        reader.receive().await.unwrap();
+    }
+    let late = get(&mut reader, &known, whole).await.unwrap_or_default();
+    assert!(!late.contains(&7), "it is cut before that is said");
+    let answer = tokio::time::timeout(Duration::from_millis(200), client.reply(id)).await;
+    assert!(answer.is_err(), "answered before the reader has let go");
+    let recall = reader.notices[0].id();
+    reader.send(&Request::RecallDone(recall)).await;
+    client.reply(id).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

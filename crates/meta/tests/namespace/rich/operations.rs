@@ -18,6 +18,7 @@ fn create(world: &World, who: &Principal, at: &Handle, file: &str) -> Result<(),
         umask: 0o22,
         exclusive: true,
         open: OpenOptions::new(Access::Write),
+        cuts: None,
         layout: None,
     };
     world.durably(|namespace, turn| namespace.create(turn, who, at, &name(file), &how).map(drop))
