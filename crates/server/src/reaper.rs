@@ -123,15 +123,13 @@ fn end_long_waits(core: &Core, now: Time) {
 fn note_locks(core: &Arc<Core>, now: Time, held: &mut Time) {
     if !core.locks.is_empty() {
         *held = now;
-    } else if now.since(*held) > LOCKS_QUIET_TIME && core.locks_noted.load(Ordering::Acquire) {
+    } else if now.since(*held) > LOCKS_QUIET_TIME && core.locks_noted.is_possible() {
+        // Until the next attempt, should this one fail.
+        *held = now;
         let core = core.clone();
         tokio::task::spawn_blocking(move || {
-            core.mark_locks(false);
-            core.locks_noted.store(false, Ordering::Release);
-            // A lock granted in between found the mark still there and did not make it.
-            if !core.locks.is_empty() {
-                core.note_locks();
-            }
+            core.locks_noted
+                .clear(|| core.locks.is_empty(), || core.mark_locks(false));
         });
     }
 }

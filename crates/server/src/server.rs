@@ -6,7 +6,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::cluster::{self, Cluster, JoinedMember, Line};
 use crate::connection;
-use crate::core::Core;
+use crate::core::{Core, LocksNoted};
 use crate::data::{
     self, DataDirectory, Joining, JoiningManager, Lists, Members, MetaAddress, Registry,
     VolumeRecord,
@@ -414,7 +414,7 @@ fn open(
         member: joined(&data, config),
         stopping: AtomicBool::new(false),
         last_link: AtomicU64::new(0),
-        locks_noted: AtomicBool::new(had_locks),
+        locks_noted: LocksNoted::new(had_locks),
         data,
         volumes,
         sessions,

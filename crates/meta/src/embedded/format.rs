@@ -112,15 +112,12 @@ fn read(
     numbers: &impl ReadableTable<&'static str, u64>,
     log: &impl ReadableTable<u64, &'static [u8]>,
 ) -> Result<Opened, MetaError> {
-    let there = |name| {
-        number(numbers, name)?.ok_or_else(|| MetaError::Damaged(format!("there is no {name}")))
-    };
     let mut groups = Vec::new();
     for row in log.iter().map_err(redb_error)? {
         let (revision, group) = row.map_err(redb_error)?;
         groups.push((Revision(revision.value()), group.value().len()));
     }
-    let revision = Revision(there(REVISION)?);
+    let revision = Revision(there(numbers, REVISION)?);
     if let Some((last, _)) = groups.last()
         && *last > revision
     {
@@ -130,7 +127,7 @@ fn read(
     }
     Ok(Opened {
         revision,
-        oldest: Revision(there(OLDEST)?),
+        oldest: Revision(there(numbers, OLDEST)?),
         groups,
     })
 }
@@ -173,6 +170,14 @@ fn number(
 ) -> Result<Option<u64>, MetaError> {
     let number = numbers.get(name).map_err(redb_error)?;
     Ok(number.map(|number| number.value()))
+}
+
+/// A number that every file has.
+pub(super) fn there(
+    numbers: &impl ReadableTable<&'static str, u64>,
+    name: &str,
+) -> Result<u64, MetaError> {
+    number(numbers, name)?.ok_or_else(|| MetaError::Damaged(format!("there is no {name}")))
 }
 
 pub(super) fn set(

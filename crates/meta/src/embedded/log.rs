@@ -207,7 +207,7 @@ impl LogSource {
         let snapshot = self.shared.snapshots.latest();
         let reading = tokio::task::spawn_blocking(move || snapshot.changes(after));
         let group = reading.await.map_err(|_| MetaError::Closed)??;
-        // Without a group, it was struck since the news were read; the next look says so.
+        // What was struck since the news were read, the snapshot knows.
         if let Some((last, changes)) = group {
             let wanted = changes.iter().filter_map(|changes| self.wanted(changes));
             self.take(last, wanted.collect());

@@ -1,6 +1,6 @@
 //! States for readers: the last durable one, and those of pages that have more after them.
 
-use super::format::{ENTRIES, LOG, entry, group, redb_error};
+use super::format::{ENTRIES, LOG, NUMBERS, OLDEST, entry, group, redb_error, there};
 use super::lock;
 use crate::engine::{Entry, Page, Revision};
 use crate::{Changes, KeyRange, MetaError, space};
@@ -14,6 +14,8 @@ use std::time::Instant;
 /// A state that does not change.
 pub(super) struct Snapshot {
     revision: Revision,
+    /// Its log has everything after this.
+    oldest: Revision,
     entries: ReadOnlyTable<&'static [u8], &'static [u8]>,
     log: ReadOnlyTable<u64, &'static [u8]>,
 }
@@ -22,8 +24,10 @@ impl Snapshot {
     /// The last durable state, which is known to be of this revision.
     pub(super) fn take(database: &Database, revision: Revision) -> Result<Self, MetaError> {
         let reading = database.begin_read().map_err(redb_error)?;
+        let numbers = reading.open_table(NUMBERS).map_err(redb_error)?;
         Ok(Self {
             revision,
+            oldest: Revision(there(&numbers, OLDEST)?),
             entries: reading.open_table(ENTRIES).map_err(redb_error)?,
             log: reading.open_table(LOG).map_err(redb_error)?,
         })
@@ -63,11 +67,16 @@ impl Snapshot {
         Ok(page)
     }
 
-    /// The first group of the log that has something after `after`.
+    /// The first group of the log that has something after `after`; [`MetaError::HistoryLost`] if
+    /// others before it were struck.
     pub(super) fn changes(
         &self,
         after: Revision,
     ) -> Result<Option<(Revision, Vec<Changes>)>, MetaError> {
+        if self.oldest > after {
+            let oldest = self.oldest;
+            return Err(MetaError::HistoryLost { oldest });
+        }
         group(&self.log, after)
     }
 }

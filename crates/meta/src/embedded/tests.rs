@@ -1,7 +1,8 @@
 //! What only an embedded engine has: a file that fails, a file of others, a log that is cut off.
 
 use super::format;
-use super::log::Groups;
+use super::log::{Groups, encode};
+use super::snapshot::Snapshot;
 use super::{Embedded, META_FORMAT_VERSION};
 use crate::{Engine, KeyRange, MetaError, Revision, Transaction};
 use base::limits::META_LOG_BYTES_MAX;
@@ -243,6 +244,35 @@ fn the_log_keeps_what_it_has_room_for() {
     assert_eq!(groups.oldest, Revision(2));
     assert_eq!(groups.push(Revision(12), 101), [Revision(5), Revision(7)]);
     assert_eq!(groups.oldest, Revision(7));
+}
+
+/// The news that a watch has seen may be older than the state that it reads then.
+#[test]
+fn a_state_whose_log_was_struck_says_so_and_tells_nothing_of_what_follows() {
+    let memory = InMemoryBackend::new();
+    let database = Database::builder().create_with_backend(memory).unwrap();
+    format::prepare(&database).unwrap();
+    let writing = database.begin_write().unwrap();
+    {
+        let mut log = writing.open_table(format::LOG).unwrap();
+        log.insert(7, encode(&[]).as_slice()).unwrap();
+        let mut numbers = writing.open_table(format::NUMBERS).unwrap();
+        format::set(&mut numbers, format::OLDEST, 5).unwrap();
+    }
+    writing.commit().unwrap();
+    let snapshot = Snapshot::take(&database, Revision(7)).unwrap();
+    let lost = snapshot.changes(Revision(4));
+    assert!(
+        matches!(
+            lost,
+            Err(MetaError::HistoryLost {
+                oldest: Revision(5)
+            })
+        ),
+        "{lost:?}"
+    );
+    let (last, _) = snapshot.changes(Revision(5)).unwrap().unwrap();
+    assert_eq!(last, Revision(7));
 }
 
 /// Writes until the log has struck something, and asks for what was struck, for what lies in the

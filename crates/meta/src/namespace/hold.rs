@@ -9,6 +9,7 @@ use super::core::Core;
 use super::error::NamespaceError;
 use super::key;
 use super::layout::Layout;
+use super::pipe::Status;
 use super::tree::Namespace;
 use super::turn::Turn;
 use super::volume::entries;
@@ -16,8 +17,14 @@ use super::work::{Stop, Work, layout};
 use crate::MetaError;
 use base::{Access, Attributes, FsError, Handle, Principal};
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// How long after a failed attempt inodes without a name are collected again.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,10 +174,11 @@ impl Namespace {
     }
 
     /// Has all inodes without a name that nobody holds removed; says how many. Called once after
-    /// opening, when everybody who had one open has said so.
+    /// opening, when everybody who had one open has said so, and again after an error.
     ///
     /// # Errors
-    /// What the engine says; [`NamespaceError::Lost`].
+    /// What the engine says; [`NamespaceError::Lost`]; [`MetaError::Unavailable`] if some could not
+    /// be removed yet.
     pub async fn collect_orphans(&self) -> Result<usize, NamespaceError> {
         let core = &self.core;
         let mut orphans = Vec::new();
@@ -182,14 +190,25 @@ impl Namespace {
         })
         .await?;
         let turn = Turn::new();
-        let mut collected = 0;
+        let (mut collected, mut failed) = (0, None);
         for orphan in orphans {
-            if let Ok(true) = core.run_in_task(&turn, |work| work.collect(orphan)).await {
-                collected += 1;
+            match core.run_in_task(&turn, |work| work.collect(orphan)).await {
+                Ok(removed) => collected += usize::from(removed),
+                Err(error) => failed = Some((orphan, error)),
+            }
+            // What concerns all of them.
+            if let Some((_, FsError::WouldBlock | FsError::TimedOut)) = failed {
+                break;
             }
         }
         core.wait(&turn).await?;
-        Ok(collected)
+        match failed {
+            None => Ok(collected),
+            Some((orphan, error)) => {
+                let why = format!("inode {orphan} without a name is not removed yet: {error}");
+                Err(MetaError::Unavailable(why).into())
+            }
+        }
     }
 }
 
@@ -217,19 +236,59 @@ impl Work<'_> {
 /// The task that collects what the last holder has let go of.
 pub(super) async fn collect(core: Arc<Core>) {
     while !core.is_closing.load(Ordering::Acquire) {
-        let abandoned = std::mem::take(&mut core.lock().abandoned);
+        let mut abandoned = std::mem::take(&mut core.lock().abandoned);
         if abandoned.is_empty() {
             core.abandoned.notified().await;
             continue;
         }
-        for inode in abandoned {
-            let collected = core
-                .run_in_task(&Turn::new(), |work| work.collect(inode))
-                .await;
-            if let Err(error) = collected {
-                // It stays in the list of the engine for the next manager.
-                tracing::debug!(inode, %error, "an inode without a name is not removed yet");
+        abandoned.sort_unstable();
+        abandoned.dedup();
+        let left = unless_closing(&core, try_to_collect(&core, abandoned)).await;
+        let Some(left) = left.filter(|left| !left.is_empty()) else {
+            continue;
+        };
+        {
+            let mut state = core.lock();
+            if matches!(state.pipe.status, Status::Over(_)) {
+                // They stay in the list of the engine for the next manager.
+                continue;
             }
+            state.abandoned.extend(left);
+        }
+        unless_closing(&core, sleep(COLLECT_INTERVAL)).await;
+    }
+}
+
+/// Removes inodes; says which ones have to be tried again.
+async fn try_to_collect(core: &Core, abandoned: Vec<u64>) -> Vec<u64> {
+    let turn = Turn::new();
+    let mut left = Vec::new();
+    for inode in &abandoned {
+        let collected = core.run_in_task(&turn, |work| work.collect(*inode)).await;
+        if let Err(error) = collected {
+            tracing::debug!(inode, %error, "an inode without a name is not removed yet");
+            left.push(*inode);
         }
     }
+    match core.wait(&turn).await {
+        Ok(()) => left,
+        // What was removed is there again; of what was not, nothing is done twice.
+        Err(error) => {
+            tracing::debug!(%error, "inodes without a name are not removed yet");
+            abandoned
+        }
+    }
+}
+
+/// Waits for `future`, but not when the namespace is closed. Whoever calls it looks at the list of
+/// what is abandoned afterwards.
+async fn unless_closing<T>(core: &Core, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    while !core.is_closing.load(Ordering::Acquire) {
+        tokio::select! {
+            done = &mut future => return Some(done),
+            () = core.abandoned.notified() => {}
+        }
+    }
+    None
 }

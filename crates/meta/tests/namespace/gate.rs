@@ -5,7 +5,7 @@ use meta::{
     Status, Transaction, TransactionId, Watch,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::watch;
 
 /// See the module's head.
@@ -13,6 +13,7 @@ pub(crate) struct Gate {
     inner: Arc<dyn Engine>,
     is_open: watch::Sender<bool>,
     turn_away: AtomicUsize,
+    is_blind: AtomicBool,
 }
 
 impl Gate {
@@ -21,6 +22,7 @@ impl Gate {
             inner,
             is_open: watch::Sender::new(true),
             turn_away: AtomicUsize::new(0),
+            is_blind: AtomicBool::new(false),
         })
     }
 
@@ -31,6 +33,11 @@ impl Gate {
     /// The next that come are not carried out, as if their turn had come too late.
     pub(crate) fn turn_away(&self, count: usize) {
         self.turn_away.store(count, Ordering::Relaxed);
+    }
+
+    /// Whether no range can be read.
+    pub(crate) fn blind(&self, is_blind: bool) {
+        self.is_blind.store(is_blind, Ordering::Relaxed);
     }
 }
 
@@ -45,6 +52,10 @@ impl Engine for Gate {
         entries_max: usize,
         at: Option<Revision>,
     ) -> Answer<'a, Page> {
+        if self.is_blind.load(Ordering::Relaxed) {
+            let error = MetaError::Unavailable("nothing is read".to_owned());
+            return Box::pin(async { Err(error) });
+        }
         self.inner.range(range, entries_max, at)
     }
 

@@ -16,7 +16,7 @@ fn create(namespace: &Namespace, turn: &Turn, file: &str) -> Result<(), FsError>
     made.map(drop)
 }
 
-fn gated(path: &Path) -> (World, Arc<Gate>) {
+pub(crate) fn gated(path: &Path) -> (World, Arc<Gate>) {
     let runtime = runtime();
     let engine: Arc<dyn Engine> = runtime.block_on(Embedded::open(path)).unwrap();
     let gate = Gate::before(engine);

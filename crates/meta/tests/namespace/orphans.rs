@@ -1,8 +1,10 @@
 //! Inodes without a name stay while somebody has them open; stores hear of what they have to do.
 
+use crate::gate::Gate;
+use crate::managers::gated;
 use crate::world::{World, name, root};
-use base::{AttributeChange, Extent, FsError, Handle};
-use meta::namespace::{Access, Chore, Create, Layout, OpenOptions, Turn, What, Written};
+use base::{AttributeChange, Extent, FileKind, FsError, Handle};
+use meta::namespace::{Access, Chore, Create, Held, Layout, OpenOptions, Turn, What, Written};
 use std::time::{Duration, Instant};
 
 fn eventually(holds: impl Fn() -> bool) -> bool {
@@ -126,6 +128,73 @@ fn orphans_of_a_manager_that_is_gone_are_collected_unless_they_are_held_again() 
     after.close();
     drop(held);
     world.close();
+}
+
+/// A file that is held and has no name any more.
+fn nameless(world: &World, file: &str) -> Held {
+    let (top, turn) = (world.top(), Turn::new());
+    let made = world.file(&top, file);
+    let held = world.namespace.hold(&turn, &root(), &made.handle).unwrap();
+    let gone = world.namespace.unlink(&turn, &root(), &top, &name(file));
+    gone.unwrap();
+    world.namespace.wait_here(&turn).unwrap();
+    held
+}
+
+/// A change that the engine does not carry out, after what happens meanwhile.
+fn lose(world: &World, gate: &Gate, meanwhile: impl FnOnce()) {
+    gate.open(false);
+    let (top, turn, kind) = (world.top(), Turn::new(), FileKind::File);
+    let file = name("lost");
+    let made = world
+        .namespace
+        .make_node(&turn, &root(), &top, &file, kind, 0o644, 0, 0);
+    made.unwrap();
+    meanwhile();
+    gate.open(true);
+    assert!(world.namespace.wait_here(&turn).is_err());
+}
+
+#[test]
+fn what_is_let_go_of_while_the_namespace_is_read_anew_is_collected_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let (world, gate) = gated(&directory.path().join("meta"));
+    let held = nameless(&world, "a");
+    gate.blind(true);
+    gate.turn_away(1);
+    lose(&world, &gate, || {});
+    drop(held);
+    std::thread::sleep(Duration::from_millis(100));
+    gate.blind(false);
+    assert!(eventually(|| world.checked().orphans == 0));
+    world.close();
+}
+
+#[test]
+fn what_was_collected_by_a_change_that_is_lost_is_collected_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (world, gate) = gated(&directory.path().join("meta"));
+    let held = nameless(&world, "a");
+    gate.turn_away(1);
+    drop(held);
+    assert!(eventually(|| world.checked().orphans == 0));
+    world.close();
+}
+
+#[test]
+fn whoever_has_orphans_collected_is_told_when_some_are_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let (world, gate) = gated(&directory.path().join("meta"));
+    let held = nameless(&world, "a");
+    let (seat, epoch) = (world.leadership.seat(), world.leadership.epoch());
+    lose(&world, &gate, || {
+        let deposing = world.engine.depose(seat, epoch);
+        world.runtime.block_on(deposing).unwrap();
+    });
+    drop(held);
+    let collected = world.runtime.block_on(world.namespace.collect_orphans());
+    assert!(collected.is_err(), "{collected:?}");
+    assert_eq!(world.checked().orphans, 1);
 }
 
 fn up_to(end: u64) -> Written {

@@ -89,15 +89,16 @@ impl Lead {
         Ok(notes.iter().any(|note| note.name == LOCKS))
     }
 
-    /// Notes whether sessions hold locks. Blocks.
-    pub(crate) fn mark_locks(&self, held: bool) {
+    /// Notes whether sessions hold locks; says whether that is certain. Blocks.
+    pub(crate) fn mark_locks(&self, held: bool) -> bool {
         let name = LOCKS.to_owned();
         let noted = self
             .lists()
             .write(held.then_some(Note { name }).into_iter());
-        if let Err(error) = noted {
+        if let Err(error) = &noted {
             tracing::warn!(%error, "cannot note whether locks are held");
         }
+        noted.is_ok()
     }
 
     /// As whom storage servers are asked.

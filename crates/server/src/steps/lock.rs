@@ -1,6 +1,7 @@
 //! Locks.
 
 use super::{Execution, Place, Stop, Waited};
+use crate::core::Noting;
 use crate::locks::{Answer, Owner};
 use crate::opens::Use;
 use base::{FsError, Rights};
@@ -16,13 +17,17 @@ impl Execution {
                 wait,
                 reclaim,
             } => {
-                match std::mem::replace(&mut self.waited, Waited::None) {
-                    Waited::Granted => return Ok(StepReply::Done),
+                let was_granted = match std::mem::replace(&mut self.waited, Waited::None) {
+                    Waited::Granted if self.core.locks_noted.was_always_certain() => {
+                        return Ok(StepReply::Done);
+                    }
+                    // It is there, and only to be noted; or it was taken back.
+                    Waited::Granted => true,
                     Waited::Cancelled => return Err(self.taken_back()),
-                    Waited::None | Waited::NoRoom | Waited::TooLong => {}
-                }
+                    Waited::None | Waited::NoRoom | Waited::TooLong => false,
+                };
                 let place = self.target(target)?;
-                if lock.mode != LockMode::Unlock {
+                if lock.mode != LockMode::Unlock && !was_granted {
                     self.may_lock(worker, &place, lock)?;
                 }
                 self.lock_now(worker, &place, lock, *wait, *reclaim)
@@ -71,22 +76,51 @@ impl Execution {
         }
         let core = &self.core;
         let owner = self.owner(lock);
-        let now = core.clock.now();
-        match core
-            .locks
-            .lock(&place.outer, owner, lock, wait, reclaim, now, &core.pool)
-        {
-            Answer::Granted => {
-                // The lock is held even if this fails, which has been logged.
-                let _ = worker.as_server(|| core.note_locks());
-                Ok(StepReply::Done)
-            }
-            Answer::Conflict => Err(FsError::WouldBlock.into()),
-            Answer::Deadlock => Err(FsError::Deadlock.into()),
-            Answer::Limit => Err(FsError::NoLocks.into()),
-            Answer::Waiting(ticket) => Err(Stop::AfterLock(ticket)),
-            Answer::Grace => Err(Stop::AfterGrace),
+        loop {
+            let now = core.clock.now();
+            let taken_back = core.locks_noted.taken_back();
+            let answer = core
+                .locks
+                .lock(&place.outer, owner, lock, wait, reclaim, now, &core.pool);
+            return match answer {
+                Answer::Granted if lock.mode == LockMode::Unlock => Ok(StepReply::Done),
+                Answer::Granted => match self.note_locks(worker, place, lock, taken_back) {
+                    Noting::Noted => Ok(StepReply::Done),
+                    Noting::Failed => Err(FsError::Io.into()),
+                    Noting::Again => continue,
+                },
+                Answer::Conflict => Err(FsError::WouldBlock.into()),
+                Answer::Deadlock => Err(FsError::Deadlock.into()),
+                Answer::Limit => Err(FsError::NoLocks.into()),
+                Answer::Waiting(ticket) => Err(Stop::AfterLock(ticket)),
+                Answer::Grace => Err(Stop::AfterGrace),
+            };
         }
+    }
+
+    /// Notes that locks are held, before anybody is told that this one is; without the note it is
+    /// taken back. Its holder has no other in this place, which would have been noted.
+    fn note_locks(
+        &self,
+        worker: &Worker,
+        place: &Place,
+        lock: &LockRange,
+        taken_back: u64,
+    ) -> Noting {
+        let core = &self.core;
+        core.locks_noted.note(
+            taken_back,
+            || worker.as_server(|| core.mark_locks(true)) == Ok(true),
+            || {
+                let unlock = LockRange {
+                    mode: LockMode::Unlock,
+                    ..*lock
+                };
+                let (owner, now) = (self.owner(lock), core.clock.now());
+                core.locks
+                    .lock(&place.outer, owner, &unlock, false, false, now, &core.pool);
+            },
+        )
     }
 
     /// A lock needs an open file, and that needed a permission. Where the server does not know the

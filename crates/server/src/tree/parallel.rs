@@ -697,6 +697,7 @@ async fn run(task: Arc<crate::background::Task>, volume: Weak<crate::volume::Vol
             collect_at = None;
             if let Err(error) = parallel.names.collect_orphans().await {
                 tracing::warn!(volume = volume.name, %error, "files without a name stay for now");
+                collect_at = Some(tokio::time::Instant::now() + LOCK_GRACE_TIME);
             }
         }
         let mut arrivals = parallel.cluster.when_arrived();

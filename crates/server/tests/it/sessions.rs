@@ -72,6 +72,33 @@ async fn opens_and_locks_outlive_the_connection() {
     assert_eq!(client.step(take(2, false)).await, Err(FsError::WouldBlock));
 }
 
+/// The next run would give nobody the time to take it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_has_a_lock_of_which_the_next_run_would_not_know() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new().await;
+    let note = world.data.join("locks-held");
+    std::os::unix::fs::symlink("/nowhere/at all", &note).unwrap();
+    let mut client = world.client().await;
+    let root = client.attach().await.handle;
+    let a = made(&client.step(create(&root, "a", Some(1))).await);
+    let take = |owner| Step::Lock {
+        target: at(&a),
+        lock: lock(owner, LockMode::Exclusive),
+        wait: false,
+        reclaim: false,
+    };
+    for owner in [1, 2] {
+        assert_eq!(client.step(take(owner)).await, Err(FsError::Io));
+    }
+    std::fs::remove_file(&note).unwrap();
+    assert_eq!(client.step(take(3)).await, Ok(StepReply::Done));
+    assert!(note.exists());
+    assert_eq!(client.step(take(1)).await, Err(FsError::WouldBlock));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_sent_twice_runs_once() {
     if !is_root() {
