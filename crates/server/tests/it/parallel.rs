@@ -329,7 +329,7 @@ async fn contents_lie_in_objects_that_are_cut_and_deleted_with_the_file() {
 /// Whichever file has the name at that moment, while others take its place all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_created_once_more_is_cut_before_that_is_answered() {
-    const ROUNDS: usize = 100;
+    const ROUNDS: usize = 30;
     if !is_root() {
         return;
     }
