@@ -377,16 +377,26 @@ async fn a_file_that_is_created_once_more_is_cut_before_that_is_answered() {
     others.await.unwrap();
 }
 
-/// The request has made its changes, and the stores have not cut the file yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_reads_before_a_cut_by_a_layout_that_he_knew_hears_of_it_afterwards() {
     if !is_root() {
         return;
     }
     let world = world().await;
+    for attempt in 0.. {
+        if hears_of_a_cut(&world, &format!("file {attempt}")).await {
+            break;
+        }
+        assert!(attempt < 20, "nobody is quick enough here");
+    }
+}
+
+/// A request has made its changes, and the stores have not cut the file yet: for as long as somebody
+/// is slow to obey, which has its end. False if the reader was slower.
+async fn hears_of_a_cut(world: &World, name: &str) -> bool {
     let mut client = world.client().await;
     let root = client.attach().await.handle;
-    let handle = made(&mut client, create(&root, "a", None)).await.handle;
+    let handle = made(&mut client, create(&root, name, None)).await.handle;
     write(&mut client, &handle, 0, &[7; 100]).await;
     let (mut slow, mut reader) = (world.client().await, world.client().await);
     slow.attach().await;
@@ -418,8 +428,9 @@ async fn whoever_reads_before_a_cut_by_a_layout_that_he_knew_hears_of_it_afterwa
         other => panic!("{other:?}"),
     }
     let early = get(&mut reader, &known, whole).await.unwrap();
-    assert_eq!(early[..], [7; 100], "it is not cut yet");
-    assert!(reader.notices.is_empty());
+    if early[..] != [7; 100] || !reader.notices.is_empty() {
+        return false;
+    }
     let recalls = slow.notices.iter().map(wire::message::Notice::id);
     for recall in recalls.collect::<Vec<_>>() {
         slow.send(&Request::RecallDone(recall)).await;
@@ -436,6 +447,7 @@ async fn whoever_reads_before_a_cut_by_a_layout_that_he_knew_hears_of_it_afterwa
     let recall = reader.notices[0].id();
     reader.send(&Request::RecallDone(recall)).await;
     client.reply(id).await.unwrap();
+    true
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
