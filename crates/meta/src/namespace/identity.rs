@@ -40,7 +40,11 @@ impl Identities {
             true => self.permute(number),
             false => number,
         };
-        ObjectScope::new(self.volume, b"").object(digits.to_be_bytes())
+        let mut bytes = [0; 8];
+        for (byte, shift) in bytes.iter_mut().zip((0..64).step_by(8).rev()) {
+            *byte = (digits >> shift) as u8;
+        }
+        ObjectScope::new(self.volume, b"").object(bytes)
     }
 
     fn permute(&self, number: u64) -> u64 {
@@ -52,12 +56,13 @@ impl Identities {
     }
 
     fn round(&self, round: u8, half: u32) -> u32 {
-        let [a, b, c, d] = half.to_be_bytes();
+        let [a, b, c, d] = half.to_le_bytes();
         let hash = blake3::keyed_hash(&self.key, &[round, a, b, c, d]);
-        hash.as_bytes()
-            .iter()
-            .take(4)
-            .fold(0, |word, byte| word << 8 | u32::from(*byte))
+        let (first, _) = hash
+            .as_bytes()
+            .split_first_chunk()
+            .expect("it has 32 bytes");
+        u32::from_le_bytes(*first)
     }
 }
 
@@ -94,7 +99,7 @@ mod tests {
         let volume = VolumeId([1; 16]);
         let digits = |secret: u8, inode, column| {
             let id = Identities::new(volume, &[secret; 32]).object(&layout(inode), column);
-            u64::from_be_bytes(*id.0.last_chunk().unwrap())
+            u64::from_le_bytes(*id.0.last_chunk().unwrap())
         };
         let bits = |one: u64, other: u64| (one ^ other).count_ones();
         let (mut of_inode, mut of_column, mut of_key) = (0, 0, 0);

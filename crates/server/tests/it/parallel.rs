@@ -391,8 +391,8 @@ async fn whoever_reads_before_a_cut_by_a_layout_that_he_knew_hears_of_it_afterwa
     }
 }
 
-/// A request has made its changes, and the stores have not cut the file yet: for as long as somebody
-/// is slow to obey, which has its end. False if the reader was slower.
+/// A request has made its changes, and the stores have not cut the file yet: for as long as
+/// somebody is slow to obey, which has its end. False if the reader was slower.
 async fn hears_of_a_cut(world: &World, name: &str) -> bool {
     let mut client = world.client().await;
     let root = client.attach().await.handle;
