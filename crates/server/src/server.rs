@@ -6,7 +6,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::cluster::{self, Cluster, JoinedMember, Line};
 use crate::connection;
-use crate::core::{Core, LocksNoted};
+use crate::core::Core;
 use crate::data::{
     self, DataDirectory, Joining, JoiningManager, Lists, Members, MetaAddress, Registry,
     VolumeRecord,
@@ -16,7 +16,7 @@ use crate::journal::Journal;
 use crate::judge::Judge;
 use crate::lead::{self, Lead, Waiting};
 use crate::lease::{Caching, Noted, Notes};
-use crate::locks::Locks;
+use crate::locks::{Locks, LocksNoted};
 use crate::manager::Manager;
 use crate::pending::{Pending, PendingPlace};
 use crate::pool::Pool;

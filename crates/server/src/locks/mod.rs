@@ -15,6 +15,7 @@
 //! holds a lock of this kind already: such an owner waiting for a waiter could close a cycle that
 //! no held lock explains.
 
+mod noted;
 mod ranges;
 mod service;
 
@@ -25,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use wire::message::{LockKind, LockMode, LockRange};
 
 use crate::session::SessionKey;
+pub(crate) use noted::{LocksNoted, NoteOutcome};
 pub(crate) use service::{Answer, Locks};
 
 /// Locks, held or waited for, that one search for a cycle looks at: some milliseconds. Programs

@@ -1,8 +1,7 @@
 //! Locks.
 
 use super::{Execution, Place, Stop, Waited};
-use crate::core::Noting;
-use crate::locks::{Answer, Owner};
+use crate::locks::{Answer, NoteOutcome, Owner};
 use crate::opens::Use;
 use base::{FsError, Rights};
 use export::Worker;
@@ -85,9 +84,9 @@ impl Execution {
             return match answer {
                 Answer::Granted if lock.mode == LockMode::Unlock => Ok(StepReply::Done),
                 Answer::Granted => match self.note_locks(worker, place, lock, taken_back) {
-                    Noting::Noted => Ok(StepReply::Done),
-                    Noting::Failed => Err(FsError::Io.into()),
-                    Noting::Again => continue,
+                    NoteOutcome::Noted => Ok(StepReply::Done),
+                    NoteOutcome::Failed => Err(FsError::Io.into()),
+                    NoteOutcome::Again => continue,
                 },
                 Answer::Conflict => Err(FsError::WouldBlock.into()),
                 Answer::Deadlock => Err(FsError::Deadlock.into()),
@@ -106,7 +105,7 @@ impl Execution {
         place: &Place,
         lock: &LockRange,
         taken_back: u64,
-    ) -> Noting {
+    ) -> NoteOutcome {
         let core = &self.core;
         core.locks_noted.note(
             taken_back,
