@@ -166,7 +166,8 @@ fn behind_who_has_died(scene: &mut Scene, name: &str, act: impl Fn(&Path) -> std
         assert!(umount.unwrap().status.success());
         appending.join().unwrap();
         let begun = Instant::now();
-        act(&near.join(&name)).unwrap();
+        let acted = act(&near.join(&name));
+        acted.unwrap_or_else(|error| panic!("{name}: {error} after {:?}", begun.elapsed()));
         fs::remove_file(near.join(&name)).unwrap();
         if begun.elapsed() > APPEND_WAIT_TIME_MAX / 2 {
             scene.umount(&near);

@@ -7,11 +7,13 @@
 //! Consumed data is dropped at once: the kernel's page cache has it from then on, and would answer
 //! a second read itself. What is kept here is what the kernel has not asked for yet.
 
+mod append_waits;
 mod completion;
 mod errors;
 mod held;
 mod written;
 
+pub use append_waits::AppendWaits;
 pub use completion::Completion;
 pub use errors::Errors;
 pub(crate) use errors::lost;
@@ -23,7 +25,7 @@ pub use written::{
 use base::{Extent, FsError, OpenId, Principal, RequestId};
 use readahead::{Account, FileStreams};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
@@ -74,8 +76,8 @@ pub struct File {
     pub progress: Notify,
     /// The file's account in the memory budget.
     pub account: Account,
-    /// How many requests are under way that may wait at the manager for appends of others.
-    pub behind: AtomicU32,
+    /// Requests that may wait at the manager for appends of others.
+    pub append_waits: AppendWaits,
 }
 
 static NEXT_ACCOUNT: AtomicU64 = AtomicU64::new(1);
@@ -98,7 +100,7 @@ impl File {
             }),
             progress: Notify::new(),
             account: Account(NEXT_ACCOUNT.fetch_add(1, Ordering::Relaxed)),
-            behind: AtomicU32::new(0),
+            append_waits: AppendWaits::default(),
         })
     }
 

@@ -35,14 +35,14 @@ struct Waiting(Arc<File>);
 
 impl Waiting {
     fn begin(file: Arc<File>) -> Self {
-        file.behind.fetch_add(1, Ordering::Relaxed);
+        file.append_waits.begin();
         Self(file)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.behind.fetch_sub(1, Ordering::Relaxed);
+        self.0.append_waits.end(now());
     }
 }
 
@@ -129,14 +129,23 @@ impl Volume {
             if let Some(output) = self.transport.in_time(from, &mut future).await {
                 return Some(output);
             }
-            let waits = file.behind.load(Ordering::Relaxed) > 0 && self.transport.is_heard();
             let most = self.transport.stated_time() + WAIT_TIME_MAX;
-            if !waits || now().since(since) >= most {
+            if now().since(since) >= most {
                 return None;
             }
-            // It is looked at again in a moment.
             let limit = self.transport.request_time_max();
-            from = now() - limit.saturating_sub(self.transport.stated_time() / 8);
+            if file.append_waits.is_waiting() {
+                if !self.transport.is_heard() {
+                    return None;
+                }
+                // It is looked at again in a moment.
+                from = now() - limit.saturating_sub(self.transport.stated_time() / 8);
+                continue;
+            }
+            from = file.append_waits.own_time_since(since);
+            if now().since(from) >= limit {
+                return None;
+            }
         }
     }
 }
