@@ -4,6 +4,7 @@
 //! configuration of its own, and taken away at the end, also after a failure or Ctrl-C.
 
 mod booked;
+mod disk;
 mod files;
 mod scene;
 
@@ -14,7 +15,7 @@ use files::{Picked, pick};
 use scene::Scene;
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -25,8 +26,9 @@ const BYTES: u64 = 48 << 20;
 /// See it work: serve, mount, copy files in, read them back, reserve, on this machine
 ///
 /// Starts a server on a free port of the loopback address and mounts a volume of it, in a temporary
-/// directory. Then a stream records beside greedy writers, without a reservation and with one; that
-/// takes 2 GiB of free space there. Needs root, because a server acts for the users who ask it.
+/// directory. Then a stream records beside greedy writers, without a reservation and with one, on a
+/// disk of 100 MB/s that takes 256 MiB of memory; that is left out where less than 1 GiB is free.
+/// Needs root, because a server acts for the users who ask it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Demo {
     /// End after the figures and clean up, instead of waiting for Enter; so it does, too, where
@@ -43,6 +45,12 @@ pub(super) struct Demo {
     /// Leave the temporary directory with the copied files behind
     #[arg(long)]
     keep: bool,
+    /// Be the process that serves the disk of a demonstration on this directory
+    #[arg(long, hide = true, requires = "disk_bytes")]
+    serve_disk: Option<PathBuf>,
+    /// Of this size
+    #[arg(long, hide = true, requires = "serve_disk")]
+    disk_bytes: Option<u64>,
 }
 
 /// What was measured.
@@ -71,6 +79,9 @@ impl Stop {
 
 impl Demo {
     pub(super) fn run(self) -> Result<()> {
+        if let (Some(mount_point), Some(bytes)) = (&self.serve_disk, self.disk_bytes) {
+            return disk::serve(mount_point, bytes);
+        }
         if !rustix::process::geteuid().is_root() {
             let message = "a server acts for the users who ask it, which takes root";
             return Err(Failure::new(Code::ServerRights, message).hint("sudo azekura demo"));
@@ -78,7 +89,7 @@ impl Demo {
         let (sender, events) = mpsc::channel();
         let stop = Stop::default();
         let _runtime = watch_signals(stop.clone(), sender.clone())?;
-        let mut scene = Scene::set(self.keep)?;
+        let mut scene = Scene::set(self.keep, self.seconds > 0, &stop)?;
         self.say(format_args!(
             "server     {} in {}",
             scene.address(),
@@ -128,8 +139,7 @@ impl Demo {
         }
         if !scene.has_store() {
             self.say(format_args!(
-                "skipped: a reservation, for which {} has less than 2 GiB free",
-                scene.path().display()
+                "skipped: a reservation, for which less than 1 GiB of memory is free"
             ));
             return Ok(None);
         }

@@ -41,6 +41,8 @@ fn it_verifies_every_byte_prints_figures_and_leaves_nothing() {
     );
     let reserved = &figures["reserved"];
     let rate = reserved["rate_bytes_per_second"].as_u64().unwrap();
+    // It is of a disk that two processors keep busy.
+    assert!(rate < 40_000_000, "{figures}");
     for half in ["without", "with"] {
         let half = &reserved[half];
         assert_eq!(half["seconds"], 2, "{figures}");
@@ -106,7 +108,8 @@ fn an_interruption_cleans_up() {
         .spawn()
         .unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while mounts_below(scratch.path()) == 0 {
+    // The disk of its store, and the first volume.
+    while mounts_below(scratch.path()) < 2 {
         assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -10,10 +10,11 @@
 //! and for the same reasons. Requests that wait are bounded by the kernel, which has so many of
 //! them under way and no more.
 //!
-//! A device that only waits for memory needs none of that ([`DiskMount::direct`]): the thread that
-//! reads a request carries it out, and the kernel keeps nothing of the file, so that requests reach
-//! the device as they are made and in their order. Whoever serves such a file must not be the
-//! process that uses it: killed in the middle of a call, that would wait for itself.
+//! A device that only waits for memory, or wants one request after the other, needs none of that
+//! ([`DiskMount::direct`]): the thread that reads a request carries it out, and the kernel keeps
+//! nothing of the file, so that requests reach the device as they are made and in their order.
+//! Whoever serves such a file must not be the process that uses it: killed in the middle of a call,
+//! that would wait for itself.
 
 mod answer;
 
@@ -77,7 +78,8 @@ impl DiskMount {
         Self::with(device, path, config, FILE_NAME, Some(pool))
     }
 
-    /// Mounts a device that answers at once, as a file of this name, uncached.
+    /// Mounts a device whose requests are carried out one after the other, as a file of this name,
+    /// uncached.
     ///
     /// # Errors
     /// As [`Self::mount`].

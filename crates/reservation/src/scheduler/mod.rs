@@ -11,7 +11,10 @@
 //!    floor and of the background floor; the earliest deadline first ([`pace`]).
 //! 2. The **leftover**, if nothing is due: one pool of all users by weight ([`users`]). A ticket's
 //!    requests beyond its share are in it, too, in the name of its holder.
-//! 3. **Background** work beyond its floor, if nothing else waits at all.
+//! 3. **Background** work beyond its floor, if nothing else waits at all. While somebody who has
+//!    a share waits for that work, as a writer does for a commit, it goes before the leftover, with
+//!    a quarter of the device at most: what is promised would otherwise wait for what is not, and
+//!    more than that would be others' loss.
 //!
 //! So the device is never idle while something waits (except for the caps of users, which are made
 //! to do that), and a promise that nobody uses is everybody's.
@@ -82,6 +85,9 @@ use terms::nanos;
 use tickets::Ticket;
 use users::Users;
 
+/// Part of the device that background work has before the leftover, in millionths.
+const HURRIED_PPM: u32 = 250_000;
+
 /// See the module's head. `T` is whatever the caller needs to carry a request out.
 #[derive(Debug)]
 pub struct Scheduler<T> {
@@ -108,6 +114,10 @@ pub struct Scheduler<T> {
     shared_waiting: usize,
     /// Whether none of that is given out for now.
     is_shared_held: bool,
+    /// Whether background work goes before the leftover.
+    is_background_hurried: bool,
+    /// How much of it does.
+    hurried_pace: Pace,
     shared_pace: Pace,
     /// Whether somebody could be served as leftover.
     is_shared_ready: bool,
@@ -161,6 +171,8 @@ impl<T> Scheduler<T> {
             flows: BTreeMap::new(),
             shared_waiting: 0,
             is_shared_held: false,
+            is_background_hurried: false,
+            hurried_pace: Pace::new(HURRIED_PPM, 0),
             shared_pace: Pace::new(shape.unreserved_floor_ppm, 0),
             is_shared_ready: false,
             background: Flow::new(),
@@ -295,6 +307,12 @@ impl<T> Scheduler<T> {
         self.is_shared_held = is_held;
     }
 
+    /// Whether somebody with a share waits for background work, which then goes before the
+    /// leftover as far as a quarter of the device goes, and still after what is due.
+    pub fn hurry_background(&mut self, is_hurried: bool) {
+        self.is_background_hurried = is_hurried;
+    }
+
     /// The next request for the device, if there is one that it should be given now.
     pub fn poll(&mut self, now: Time) -> Option<Dispatch<T>> {
         self.advance(now);
@@ -356,6 +374,12 @@ impl<T> Scheduler<T> {
             });
         }
         let (source, user) = match next {
+            _ if self.is_background_hurried
+                && !self.background.is_empty()
+                && self.hurried_pace.is_eligible(self.clock) =>
+            {
+                (Source::Background, None)
+            }
             Some((user, source)) => (source, Some(user)),
             // Users who wait for their caps do not keep it back: they could not go anyway.
             None if !self.background.is_empty() => (Source::Background, None),
@@ -401,6 +425,10 @@ impl<T> Scheduler<T> {
             Some(Claimant::Ticket(ticket)) => {
                 let ticket = self.tickets.get_mut(&ticket).expect("it was listed");
                 ticket.pace.charge(cost_nanos);
+            }
+            None if self.is_background_hurried && source == Source::Background => {
+                self.hurried_pace.wake(self.clock);
+                self.hurried_pace.charge(cost_nanos);
             }
             None => {}
         }

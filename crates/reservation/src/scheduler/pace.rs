@@ -78,6 +78,11 @@ impl Pace {
         self.deadline = self.deadline.saturating_add(step);
     }
 
+    /// Whether something may go now.
+    pub(super) fn is_eligible(&self, clock: u64) -> bool {
+        self.eligible <= clock
+    }
+
     /// How long the share takes for a cost; for ever if there is none.
     fn time_for(&self, cost_nanos: u64) -> u64 {
         let scaled = u128::from(cost_nanos) * u128::from(WHOLE_PPM);

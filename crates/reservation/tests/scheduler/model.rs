@@ -64,6 +64,8 @@ struct Model {
     background: Pace,
     is_shared_awake: bool,
     is_shared_held: bool,
+    is_background_hurried: bool,
+    hurried: Pace,
     waiting: Vec<Waiting>,
     in_flight: Vec<(RequestKey, u64)>,
     users: Vec<User>,
@@ -87,6 +89,8 @@ impl Model {
             background: floor(FLOORS[1]),
             is_shared_awake: false,
             is_shared_held: false,
+            is_background_hurried: false,
+            hurried: floor(250_000),
             waiting: Vec::new(),
             in_flight: Vec::new(),
             users: (0..USERS)
@@ -206,10 +210,14 @@ impl Model {
                 self.clock = self.clock.min(late);
                 (next, right, order)
             }
-            (None, Some(next)) => (next, Right::Leftover, 1),
-            (None, None) => {
-                let next = self.next_of(Source::Background)?.clone();
-                (next, Right::Leftover, 0)
+            (None, shared) => {
+                let background = self.next_of(Source::Background).cloned();
+                let background = background.map(|next| (next, Right::Leftover, 0));
+                let shared = shared.map(|next| (next, Right::Leftover, 1));
+                match self.is_background_hurried && self.hurried.eligible <= self.clock {
+                    true => background.or(shared)?,
+                    false => shared.or(background)?,
+                }
             }
         };
         let held: u64 = self.in_flight.iter().map(|(_, cost)| cost).sum();
@@ -230,6 +238,10 @@ impl Model {
             self.turn_of.insert(next.source, self.turns);
         }
         match (right, order) {
+            (Right::Leftover, 0) if self.is_background_hurried => {
+                self.hurried.wake(self.clock);
+                self.hurried.charge(next.cost);
+            }
             (Right::Leftover, _) => {}
             (_, 0) => self.background.charge(next.cost),
             (_, 1) => self.shared.charge(next.cost),
@@ -294,6 +306,7 @@ enum Step {
     Close(u64),
     /// Whether only what has a share is given out.
     Hold(bool),
+    Hurry(bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -310,6 +323,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..TICKETS, share, burst).prop_map(|(k, s, b)| Step::Change(k, s, b)),
         1 => (0..TICKETS).prop_map(Step::Close),
         1 => any::<bool>().prop_map(Step::Hold),
+        1 => any::<bool>().prop_map(Step::Hurry),
     ]
 }
 
@@ -416,12 +430,18 @@ impl Pair {
                 }
             }
             Step::Hold(is_held) => self.hold(is_held),
+            Step::Hurry(is_hurried) => self.hurry(is_hurried),
             Step::Close(key) => {
                 if self.scheduler.close_ticket(now, TicketKey(key)).is_some() {
                     self.model.close(key);
                 }
             }
         }
+    }
+
+    fn hurry(&mut self, is_hurried: bool) {
+        self.scheduler.hurry_background(is_hurried);
+        self.model.is_background_hurried = is_hurried;
     }
 
     fn hold(&mut self, is_held: bool) {

@@ -283,3 +283,28 @@ fn what_has_no_share_can_be_held_back() {
     assert_eq!(next(true), None);
     assert_eq!(next(false), Some(USER));
 }
+
+#[test]
+fn background_work_that_is_waited_for_goes_before_the_leftover_and_after_what_is_due() {
+    let mut scheduler = Scheduler::new(NOW, &shape(0, 0));
+    scheduler
+        .open_ticket(NOW, TicketKey(1), &terms(1, 100_000))
+        .unwrap();
+    let background = Source::Background;
+    for source in [USER, USER, USER, background, background, TICKET] {
+        submit(&mut scheduler, source, 1);
+    }
+    let mut next = |now, is_hurried| {
+        scheduler.hurry_background(is_hurried);
+        scheduler.poll(now).map(|next| next.source)
+    };
+    assert_eq!(next(NOW, true), Some(TICKET));
+    assert_eq!(next(NOW, true), Some(Source::Background));
+    // That was its quarter for four times as long as it takes.
+    assert_eq!(next(NOW, true), Some(USER));
+    let later = NOW + Duration::from_nanos(4);
+    assert_eq!(next(later, false), Some(USER));
+    assert_eq!(next(later, true), Some(Source::Background));
+    assert_eq!(next(later, true), Some(USER));
+    assert_eq!(next(later, true), None);
+}

@@ -2,7 +2,10 @@
 //!
 //! A commit takes nothing of the device by itself: what it writes is the store's own I/O, which
 //! passes the gate. So it waits on a thread of its own and not in the order, where it would hold
-//! the place of a request while the store waits for one.
+//! the place of a request while the store waits for one. While somebody with a share waits for a
+//! commit, that I/O goes before what has no share ([`Dispatcher::hurry`]).
+//!
+//! [`Dispatcher::hurry`]: super::dispatch::Dispatcher::hurry
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

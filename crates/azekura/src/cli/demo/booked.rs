@@ -5,6 +5,7 @@
 //! what a second brought is shown as it was.
 
 use super::Stop;
+use super::disk;
 use super::scene::Scene;
 use crate::errors::{Code, Context, Failure, Result};
 use base::{ByteSize, Rate};
@@ -21,18 +22,14 @@ use std::time::{Duration, Instant};
 const VOLUME: &str = "booked";
 /// Writers that take what they get.
 const GREEDY: u64 = 48;
-/// Each of these overwrites a file of this size.
-const GREEDY_BYTES: u64 = 4 << 20;
-/// What a greedy writer writes at once, and how often he makes it durable.
-const GREEDY_STEP: usize = 512 << 10;
+/// Each of these overwrites a file of this size, at once, and makes it durable.
+const GREEDY_BYTES: usize = 2 << 20;
 /// The stream begins anew in its file after so many bytes.
 const STREAM_BYTES: u64 = 64 << 20;
 /// Times a second at which the stream makes durable what it has.
-const STEPS_PER_SECOND: u64 = 16;
-/// The highest rate that is reserved: server, mounts and writers share one machine.
-const RATE_MAX: u64 = 200_000_000;
+const STEPS_PER_SECOND: u64 = 32;
 /// Part of what the store promises that is reserved.
-const PROMISED_PART: u64 = 4;
+const PROMISED_PART: u64 = 3;
 /// A stream with a reservation that gets less of it than this, in percent, did not get it.
 const KEPT_PERCENT: u64 = 90;
 /// Processors that are idle for less of the time than this, in percent, are what everything waits
@@ -78,31 +75,17 @@ pub(super) fn run(
     let others = scene.mount_volume(VOLUME, "others", None)?;
     let near = scene.mount_volume(VOLUME, "stream", None)?;
     say(format_args!(
-        "\na stream records {} beside {GREEDY} writers who take what they get",
-        Rate(rate)
+        "\na stream records {} beside {GREEDY} writers who take what they get, on a disk of {}",
+        Rate(rate),
+        Rate(disk::BYTES_PER_SECOND)
     ));
-    let load = Load::default();
-    thread::scope(|scope| {
-        let writers: Vec<_> = (0..GREEDY)
-            .map(|number| {
-                let (path, load) = (others.join(format!("greedy{number}")), &load);
-                scope.spawn(move || greedy(&path, load))
-            })
-            .collect();
-        // Whatever happens, they end.
-        let measured = halves(scene, (&near, rate, seconds), &load, stop, say);
-        load.is_over.store(true, Ordering::Relaxed);
-        for writer in writers {
-            let wrote = writer.join().map_err(|_| crashed())?;
-            wrote.context("a greedy writer")?;
-        }
-        let (without, with, idle_percent) = measured?;
-        Ok(Booked {
-            rate,
-            without,
-            with,
-            idle_percent,
-        })
+    let (without, with, idle_percent) =
+        halves(scene, (&near, &others), (rate, seconds), stop, say)?;
+    Ok(Booked {
+        rate,
+        without,
+        with,
+        idle_percent,
     })
 }
 
@@ -116,25 +99,25 @@ fn rate(scene: &Scene) -> Result<u64> {
     let promised = &status["stores"][0]["write_bytes_per_second"];
     let part = promised.as_u64().unwrap_or(0) / PROMISED_PART;
     // Of whole hundred kilobytes, to be read by people.
-    Ok((part.min(RATE_MAX) / 100_000).max(1) * 100_000)
+    Ok((part / 100_000).max(1) * 100_000)
 }
 
 fn halves(
     scene: &mut Scene,
-    (near, rate, seconds): (&Path, u64, u64),
-    load: &Load,
+    (near, others): (&Path, &Path),
+    (rate, seconds): (u64, u64),
     stop: &Stop,
     say: &dyn Fn(std::fmt::Arguments<'_>),
 ) -> Result<(Vec<Second>, Vec<Second>, Option<u64>)> {
-    let path = near.join("recording");
+    let half = || half((near, others), (rate, seconds), stop, say);
     say(format_args!("without a reservation"));
-    let without = half(&path, (rate, seconds), load, stop, say)?;
+    let without = half()?;
     scene.unmount_volume(near)?;
     let ticket = reserve(scene, rate, seconds)?;
     scene.mount_volume(VOLUME, "stream", Some(&ticket))?;
     say(format_args!("with {} reserved", Rate(rate)));
     let before = Processors::now();
-    let with = half(&path, (rate, seconds), load, stop, say)?;
+    let with = half()?;
     let idle_percent = Processors::now().and_then(|now| now.idle_percent_since(&before?));
     Ok((without, with, idle_percent))
 }
@@ -184,23 +167,34 @@ fn reserve(scene: &Scene, rate: u64, seconds: u64) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Records for so many seconds and says what each of them brought.
+/// Records for so many seconds beside greedy writers and says what each of them brought.
 fn half(
-    path: &Path,
+    (near, others): (&Path, &Path),
     (rate, seconds): (u64, u64),
-    load: &Load,
     stop: &Stop,
     say: &dyn Fn(std::fmt::Arguments<'_>),
 ) -> Result<Vec<Second>> {
-    let is_over = AtomicBool::new(false);
+    let load = &Load::default();
+    let recording = near.join("recording");
     thread::scope(|scope| {
-        let recording = scope.spawn(|| record(path, rate, &load.stream, &is_over));
-        let is_recording = || !recording.is_finished();
+        let writers: Vec<_> = (0..GREEDY)
+            .map(|number| {
+                let path = others.join(format!("greedy{number}"));
+                scope.spawn(move || greedy(&path, load))
+            })
+            .collect();
+        let recorder = scope.spawn(|| record(&recording, rate, load));
+        let is_recording = || !recorder.is_finished();
         let told = watch((rate, seconds), load, &is_recording, stop, say);
-        is_over.store(true, Ordering::Relaxed);
-        let recorded = recording.join().map_err(|_| crashed())?;
+        // Whatever happened, they end.
+        load.is_over.store(true, Ordering::Relaxed);
+        let recorded = recorder.join().map_err(|_| crashed())?;
+        for writer in writers {
+            let wrote = writer.join().map_err(|_| crashed())?;
+            wrote.context("a greedy writer")?;
+        }
         let told = told?;
-        recorded.context(path.display())?;
+        recorded.context(recording.display())?;
         Ok(told)
     })
 }
@@ -245,20 +239,20 @@ impl Load {
 }
 
 /// Writes what is due and makes it durable; what came too late is made up for.
-fn record(path: &Path, rate: u64, count: &AtomicU64, is_over: &AtomicBool) -> io::Result<()> {
+fn record(path: &Path, rate: u64, load: &Load) -> io::Result<()> {
     let file = File::create(path)?;
     let step = vec![0x5a; (rate / STEPS_PER_SECOND) as usize];
     let begin = Instant::now();
     for number in 0_u64.. {
         let due = begin + Duration::from_secs(1) / STEPS_PER_SECOND as u32 * (number as u32 + 1);
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        if is_over.load(Ordering::Relaxed) {
+        if load.is_over.load(Ordering::Relaxed) {
             break;
         }
         let offset = number * step.len() as u64 % STREAM_BYTES;
         file.write_all_at(&step, offset)?;
         file.sync_data()?;
-        count.fetch_add(step.len() as u64, Ordering::Relaxed);
+        load.stream.fetch_add(step.len() as u64, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -266,13 +260,11 @@ fn record(path: &Path, rate: u64, count: &AtomicU64, is_over: &AtomicBool) -> io
 /// Overwrites a file as fast as that goes.
 fn greedy(path: &Path, load: &Load) -> io::Result<()> {
     let file = File::create(path)?;
-    let step = vec![0xa5; GREEDY_STEP];
-    let mut offset = 0;
+    let step = vec![0xa5; GREEDY_BYTES];
     while !load.is_over.load(Ordering::Relaxed) {
-        file.write_all_at(&step, offset)?;
+        file.write_all_at(&step, 0)?;
         file.sync_data()?;
         load.others.fetch_add(step.len() as u64, Ordering::Relaxed);
-        offset = (offset + step.len() as u64) % GREEDY_BYTES;
     }
     Ok(())
 }
@@ -378,13 +370,21 @@ impl Booked {
     }
 }
 
-/// The size of the demonstration's store, as far as there is room for one: a quarter of what is
-/// free at most.
-pub(super) fn store_size(path: &Path) -> Option<ByteSize> {
-    const SIZE: u64 = 512 << 20;
-    let stat = rustix::fs::statvfs(path).ok()?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    (free / 4 >= SIZE).then_some(ByteSize(SIZE))
+/// The size of the demonstration's store, where there is memory for one: a quarter of what is free
+/// at most.
+pub(super) fn store_size() -> Option<ByteSize> {
+    const SIZE: u64 = 256 << 20;
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    (memory_free(&text)? / 4 >= SIZE).then_some(ByteSize(SIZE))
+}
+
+/// Bytes that programs can have without others losing any.
+fn memory_free(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes = line.trim().strip_suffix("kB")?.trim();
+    Some(kibibytes.parse::<u64>().ok()? << 10)
 }
 
 #[cfg(test)]
@@ -421,6 +421,13 @@ mod tests {
             let remark = "remark     this device had enough for all";
             assert_eq!(page.contains(remark), is_said, "{page}");
         }
+    }
+
+    #[test]
+    fn memory_that_is_free_is_read() {
+        let text = "MemTotal:       24576000 kB\nMemAvailable:   20000000 kB\n";
+        assert_eq!(memory_free(text), Some(20_000_000 << 10));
+        assert_eq!(memory_free("MemTotal: 1 kB\n"), None);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What the demonstration plays on: a directory, a server, a mount, and their end.
 
+use super::Stop;
 use super::booked;
+use super::disk::Disk;
 use crate::errors::{Code, Context, Failure, Result};
 use crate::mounts::Mounted;
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,6 +23,8 @@ const END_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time for the mount to answer about itself.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 const VOLUME: &str = "demo";
+/// For measuring the store's device, which does not change.
+const CALIBRATION_TIME: &str = "3s";
 
 /// Time for what has been taken off or stopped to write its last words into the directory.
 const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -33,15 +37,16 @@ pub(super) struct Scene {
     keep: bool,
     server: Option<Child>,
     address: String,
-    /// Whether the server has a store.
-    has_store: bool,
+    /// What the server's store is on, if there is one. Dropped when the server has ended.
+    disk: Option<Disk>,
     /// What is mounted besides the first volume.
     others: Vec<PathBuf>,
 }
 
 impl Scene {
-    /// Makes the directory, starts the server, makes the volume.
-    pub(super) fn set(keep: bool) -> Result<Self> {
+    /// Makes the directory, starts the server, with a store if that is wanted and there is memory,
+    /// makes the volume.
+    pub(super) fn set(keep: bool, wants_store: bool, stop: &Stop) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("azekura-demo-").tempdir();
         let directory = directory.context("no temporary directory")?;
         let mut scene = Self {
@@ -51,39 +56,49 @@ impl Scene {
             keep,
             server: None,
             address: String::new(),
-            has_store: false,
+            disk: None,
             others: Vec::new(),
         };
         for below in ["export", "mnt"] {
             let path = scene.path.join(below);
             std::fs::create_dir(&path).context(path.display())?;
         }
+        if wants_store {
+            scene.make_store()?;
+        }
+        stop.check()?;
         scene.start_server()?;
+        stop.check()?;
         let volume = scene.volume();
         let export = scene.export();
         scene.run(&["volume", "create", &volume, "--export"], &export)?;
         Ok(scene)
     }
 
+    /// Makes a store on a disk of its own, where there is memory for one.
+    fn make_store(&mut self) -> Result<()> {
+        let Some(size) = booked::store_size() else {
+            return Ok(());
+        };
+        let mut server = self.command();
+        server.arg("demo");
+        let disk = Disk::start(server, &self.path.join("disk"), size.0)?;
+        let disk = self.disk.insert(disk).file();
+        let words = ["store", "format", "--calibration-time", CALIBRATION_TIME];
+        self.run(&words, &disk)
+    }
+
     fn start_server(&mut self) -> Result<()> {
         let mut command = self.command();
-        command.args([
-            "server",
-            "--listen",
-            "127.0.0.1:0",
-            "--init",
-            "--with-parent",
-            "--store-size",
-        ]);
-        let size = booked::store_size(&self.path);
-        self.has_store = size.is_some();
-        command.arg(size.map_or("0".to_owned(), |size| size.0.to_string()));
+        command.args(["server", "--listen", "127.0.0.1:0", "--init"]);
+        command.args(["--with-parent", "--store-size", "0"]);
+        if let Some(disk) = &self.disk {
+            command.arg("--store").arg(disk.file());
+        }
         command
             .arg("--data")
             .arg(self.path.join("srv"))
             .stdout(Stdio::piped());
-        // Ctrl-C is for the demonstration, which then ends the server in order.
-        command.process_group(0);
         let mut server = command.spawn().context("cannot start the server")?;
         let pipe = server.stdout.take();
         self.server = Some(server);
@@ -111,7 +126,9 @@ impl Scene {
         let mut command = Command::new(&self.program);
         command
             .env("AZEKURA_CONFIG_DIR", self.config())
-            .stdin(Stdio::null());
+            .stdin(Stdio::null())
+            // Ctrl-C is for the demonstration, which then ends all in order.
+            .process_group(0);
         command
     }
 
@@ -169,7 +186,7 @@ impl Scene {
 
     /// Whether the server has a store, for volumes that can be reserved.
     pub(super) fn has_store(&self) -> bool {
-        self.has_store
+        self.disk.is_some()
     }
 
     /// Mounts anew: nothing is cached in the client or the kernel.
@@ -224,6 +241,7 @@ impl Scene {
     pub(super) fn clear(mut self) -> Result<()> {
         let unmounted = self.unmount();
         self.end_server();
+        self.disk = None;
         if let Some(directory) = self.directory.take() {
             if self.keep {
                 let kept = directory.keep();
@@ -284,6 +302,8 @@ impl Drop for Scene {
         // After a failure. There is nobody left to tell about another one.
         let _ = self.unmount();
         self.end_server();
+        // Before its directory.
+        self.disk = None;
     }
 }
 

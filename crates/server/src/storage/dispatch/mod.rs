@@ -290,6 +290,18 @@ impl Dispatcher {
         outcome
     }
 
+    /// Whoever this is waits for the store's own work, until what is returned is dropped. If he has
+    /// a share, that work goes before what has none.
+    pub(crate) fn hurry(&self, source: Source) -> Option<Hurry> {
+        let mut state = self.shared.lock();
+        let is_hurried = state.order.hurry(self.shared.clock.now(), source);
+        if is_hurried {
+            self.shared.poll(&mut state);
+        }
+        Shared::release(state);
+        is_hurried.then(|| Hurry(Arc::downgrade(&self.shared)))
+    }
+
     /// Opens a ticket that was verified.
     ///
     /// # Errors
@@ -441,6 +453,17 @@ impl Drop for Aside {
         {
             let mut state = shared.lock();
             state.order.complete(shared.clock.now(), key, 0);
+        }
+    }
+}
+
+/// See [`Dispatcher::hurry`].
+pub(crate) struct Hurry(Weak<Shared>);
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.lock().order.hurried();
         }
     }
 }

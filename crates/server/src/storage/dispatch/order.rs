@@ -15,6 +15,9 @@
 //! not have it meanwhile, and must not stand still for it, least of all because the checkpoint's
 //! own I/O comes through here, too. One that waits for another request is *put aside*: the same,
 //! and nobody stands still with it. What so stands aside is never a reason to hurry the store.
+//!
+//! While somebody with a share waits for the store, in a stall or for a commit, its own work goes
+//! before what has none.
 
 use super::super::model::Plan;
 use super::history::{History, Totals};
@@ -129,6 +132,12 @@ impl Flying {
     fn counts(&self) -> usize {
         usize::from(!self.has_share && self.at != At::Aside)
     }
+
+    /// One for a ticket's piece with its share that waits for the store's own work.
+    fn hurries(&self) -> usize {
+        let is_of_ticket = matches!(self.source, Source::Ticket(_));
+        usize::from(is_of_ticket && self.has_share && self.at == At::Store)
+    }
 }
 
 /// See the module's head. `T` is whatever the caller needs to carry a piece out.
@@ -149,6 +158,8 @@ pub(crate) struct Order<T> {
     without_share: usize,
     /// What was accepted and not given out.
     waiting: BTreeSet<RequestKey>,
+    /// Who with a share waits for the store's own work.
+    hurrying: usize,
     collected_at: Time,
     done: Done,
     /// Open tickets that were looked at one by one, to find those of a reservation.
@@ -171,6 +182,7 @@ impl<T> Order<T> {
             flying: BTreeMap::new(),
             without_share: 0,
             waiting: BTreeSet::new(),
+            hurrying: 0,
             collected_at: now,
             done: Done::default(),
             #[cfg(test)]
@@ -406,6 +418,7 @@ impl<T> Order<T> {
         }
         self.scheduler
             .hold_shared(self.without_share >= SHARED_STALLS_MAX);
+        self.scheduler.hurry_background(self.hurrying > 0);
         let next = self.scheduler.poll(now)?;
         let flying = Flying {
             source: next.source,
@@ -416,6 +429,35 @@ impl<T> Order<T> {
         self.waiting.remove(&next.key);
         self.flying.insert(next.key, flying);
         Some(next)
+    }
+
+    /// Whoever this is begins to wait for the store's own work. Whether that is hurried, for which
+    /// he needs a share now; then [`Self::hurried`] follows when he waits no more.
+    pub(crate) fn hurry(&mut self, now: Time, source: Source) -> bool {
+        let has_share = match source {
+            Source::Ticket(key) => self.tickets.get(&key).is_some_and(|open| {
+                let TicketTerms {
+                    share_ppm,
+                    start,
+                    end,
+                    ..
+                } = open.terms;
+                share_ppm > 0 && start <= now && now < end
+            }),
+            Source::User(_) | Source::Background => false,
+        };
+        self.hurrying += usize::from(has_share);
+        has_share
+    }
+
+    #[cfg(test)]
+    pub(super) fn hurrying(&self) -> usize {
+        self.hurrying
+    }
+
+    /// Somebody for whom it was hurried waits no more.
+    pub(crate) fn hurried(&mut self) {
+        self.hurrying -= 1;
     }
 
     /// Takes out everything that waits: nothing of it is going to be carried out.
@@ -445,8 +487,10 @@ impl<T> Order<T> {
     fn leave_device(&mut self, now: Time, key: RequestKey, at: At) {
         if let Some(flying) = self.flying.get_mut(&key) {
             self.without_share -= flying.counts();
+            self.hurrying -= flying.hurries();
             let was_at = std::mem::replace(&mut flying.at, at);
             self.without_share += flying.counts();
+            self.hurrying += flying.hurries();
             if was_at == At::Device {
                 self.scheduler.complete(now, key, 0);
             }
@@ -468,6 +512,7 @@ impl<T> Order<T> {
     pub(crate) fn complete(&mut self, now: Time, key: RequestKey, bytes: u64) {
         let flying = self.flying.remove(&key).expect("it was given out once");
         self.without_share -= flying.counts();
+        self.hurrying -= flying.hurries();
         let class = match flying.source {
             Source::Ticket(_) => 0,
             Source::User(_) => 1,

@@ -518,11 +518,14 @@ fn what_stalls_gives_its_place_to_others_and_is_counted_when_it_is_done() {
         world.now = world.now + Duration::from_millis(4);
     }
     assert_eq!((stalled.len(), world.order.stalled()), (40, 40));
+    // What the store does meanwhile, those who have their share wait for.
+    let hurrying = world.order.hurrying();
+    assert!((10..=40).contains(&hurrying), "{hurrying}");
     world.now = Time::from_secs(110);
     for key in stalled {
         world.order.complete(world.now, key, 10);
     }
-    assert_eq!(world.order.stalled(), 0);
+    assert_eq!((world.order.stalled(), world.order.hurrying()), (0, 0));
     let (_, totals) = world.order.record(world.now, key, 0).unwrap();
     assert_eq!(totals.bytes, 400);
 }
@@ -544,6 +547,58 @@ fn what_is_put_aside_is_no_stall_until_it_waits_in_the_store() {
         world.order.complete(world.now, key, 10);
     }
     assert_eq!(world.order.stalled(), 0);
+}
+
+#[test]
+fn the_stores_own_work_is_hurried_for_who_has_a_share_and_not_at_the_cost_of_shares() {
+    let mut world = World::new(false);
+    let grant = grant(1, 0, &[terms(500_000, 50, 103)]);
+    let ticket = Source::Ticket(world.order.open(world.now, &grant, STORE).unwrap());
+    let user = Source::User(UserKey(10));
+    // One commit follows the other.
+    let greedy = [user, ticket, Source::Background];
+    world.submit(user, 8);
+    world.submit(ticket, 8);
+    world.submit(Source::Background, 1);
+    let second = |world: &mut World, until: u64| {
+        let before = world.done.clone();
+        world.run(Time::from_secs(until), &greedy);
+        let got = |source| world.done[&source] - before.get(&source).copied().unwrap_or(0);
+        (got(Source::Background), got(ticket), got(user))
+    };
+    assert!(!world.order.hurry(world.now, user), "he has no share");
+    let (background, _, others) = second(&mut world, 101);
+    assert!(background <= 60 && others >= 200, "{background} {others}");
+    assert!(world.order.hurry(world.now, ticket));
+    let (background, reserved, others) = second(&mut world, 102);
+    assert!(background >= 150, "{background} {reserved} {others}");
+    assert!(reserved >= 495 && others >= 45, "{reserved} {others}");
+    world.order.hurried();
+    let (background, _, others) = second(&mut world, 103);
+    assert!(background <= 60 && others >= 200, "{background} {others}");
+    assert!(!world.order.hurry(world.now, ticket), "its time is over");
+}
+
+fn grant_of_space(now: u64) -> Grant {
+    grant(2, 0, &[terms(0, now - 10, now + 100)])
+}
+
+#[test]
+fn what_is_hurried_is_so_until_nobody_waits() {
+    let dispatcher = dispatcher();
+    let now = dispatcher.shared.clock.now().as_nanos() / 1_000_000_000;
+    let grant = grant(1, 0, &[terms(500_000, now - 10, now + 100)]);
+    let ticket = Source::Ticket(dispatcher.open(&grant, STORE).unwrap());
+    assert!(dispatcher.hurry(Source::User(UserKey(1))).is_none());
+    // It has space there, and no rate.
+    let other = grant_of_space(now);
+    let other = Source::Ticket(dispatcher.open(&other, STORE).unwrap());
+    assert!(dispatcher.hurry(other).is_none());
+    let waiting = [dispatcher.hurry(ticket), dispatcher.hurry(ticket)];
+    let hurrying = || dispatcher.shared.lock().order.hurrying();
+    assert_eq!(hurrying(), 2);
+    drop(waiting);
+    assert_eq!(hurrying(), 0);
 }
 
 fn dispatcher() -> Dispatcher {
