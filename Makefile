@@ -31,6 +31,11 @@ demo: bootstrap
 	cargo build --locked --profile demo --package azekura
 	@$(SUDO) "$${CARGO_TARGET_DIR:-target}/demo/azekura" demo $(ARGS)
 
+# Nothing is compiled twice here, and nobody looks at it with a debugger. Two processors gain
+# nothing from more parts of a crate, and what parts share is compiled in each.
+test: export CARGO_INCREMENTAL = 0
+test: export CARGO_PROFILE_DEV_DEBUG = 0
+test: export CARGO_PROFILE_DEV_CODEGEN_UNITS = 4
 test: bootstrap
 	@$(XTASK) deps test
 	@$(XTASK) ci $(ARGS)
