@@ -8,7 +8,7 @@ use super::Stop;
 use super::disk;
 use super::scene::Scene;
 use crate::errors::{Code, Context, Failure, Result};
-use base::{ByteSize, Rate};
+use base::Rate;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io;
@@ -370,23 +370,6 @@ impl Booked {
     }
 }
 
-/// The size of the demonstration's store, where there is memory for one: a quarter of what is free
-/// at most.
-pub(super) fn store_size() -> Option<ByteSize> {
-    const SIZE: u64 = 256 << 20;
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    (memory_free(&text)? / 4 >= SIZE).then_some(ByteSize(SIZE))
-}
-
-/// Bytes that programs can have without others losing any.
-fn memory_free(text: &str) -> Option<u64> {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes = line.trim().strip_suffix("kB")?.trim();
-    Some(kibibytes.parse::<u64>().ok()? << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -421,13 +404,6 @@ mod tests {
             let remark = "remark     this device had enough for all";
             assert_eq!(page.contains(remark), is_said, "{page}");
         }
-    }
-
-    #[test]
-    fn memory_that_is_free_is_read() {
-        let text = "MemTotal:       24576000 kB\nMemAvailable:   20000000 kB\n";
-        assert_eq!(memory_free(text), Some(20_000_000 << 10));
-        assert_eq!(memory_free("MemTotal: 1 kB\n"), None);
     }
 
     #[test]

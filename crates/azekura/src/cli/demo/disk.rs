@@ -11,13 +11,12 @@
 //! the file.
 
 use crate::errors::{Code, Context, Failure, Result};
-use base::{BlockDevice, DeviceAction, DeviceError, Extent};
+use ::verify::Medium;
+use base::{BlockDevice, DeviceError, Extent};
 use mount::disk::{DiskConfig, DiskMount, FILE_NAME};
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::mount::{UnmountFlags, unmount};
-use std::fs::File;
+use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +40,7 @@ impl Disk {
     /// A disk of this size, with nothing on it, on the directory `mount_point`, by `command`: this
     /// program's `demo`, which gets to [`serve`].
     pub(super) fn start(mut command: Command, mount_point: &Path, bytes: u64) -> Result<Self> {
-        std::fs::create_dir(mount_point).context(mount_point.display())?;
+        fs::create_dir(mount_point).context(mount_point.display())?;
         let size = bytes.to_string();
         // The pipe to it is closed with this process.
         command.arg("--disk-bytes").arg(size);
@@ -90,15 +89,12 @@ impl Drop for Disk {
 
 /// Serves a disk of so many bytes until standard input ends and nobody uses it.
 pub(super) fn serve(mount_point: &Path, bytes: u64) -> Result<()> {
-    let memory = memfd_create("azekura-demo", MemfdFlags::CLOEXEC);
-    let file = File::from(memory.context("memory for a disk")?);
-    file.set_len(bytes).context("memory for a disk")?;
     let config = DiskConfig {
         source: "azekura-demo".to_owned(),
         allow_other: false,
         read_only: false,
     };
-    let slow = Arc::new(Slow::new(file, bytes));
+    let slow = Arc::new(Slow::new(bytes));
     let mounted = DiskMount::direct(slow, mount_point, &config, FILE_NAME)?;
     let point = mounted.mount_point().clone();
     thread::spawn(move || {
@@ -112,19 +108,17 @@ pub(super) fn serve(mount_point: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes in memory that take their time.
+/// A disk whose bytes take their time.
 struct Slow {
-    file: File,
-    len_bytes: u64,
+    medium: Medium,
     /// When it has done what it was given.
     free_at: Mutex<Instant>,
 }
 
 impl Slow {
-    fn new(file: File, len_bytes: u64) -> Self {
+    fn new(bytes: u64) -> Self {
         Self {
-            file,
-            len_bytes,
+            medium: Medium::new(bytes),
             free_at: Mutex::new(Instant::now()),
         }
     }
@@ -145,41 +139,44 @@ fn done_at(free_at: Instant, now: Instant, bytes: u64) -> Instant {
     begin + Duration::from_nanos(bytes * 1_000_000_000 / BYTES_PER_SECOND)
 }
 
-fn failed(action: DeviceAction, extent: Extent) -> impl FnOnce(io::Error) -> DeviceError {
-    move |source| DeviceError::Failed {
-        action,
-        extent,
-        source,
-    }
-}
-
 impl BlockDevice for Slow {
     fn len_bytes(&self) -> u64 {
-        self.len_bytes
+        self.medium.len_bytes()
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> std::result::Result<(), DeviceError> {
-        let extent = self.extent_at(offset, into.len())?;
         self.take_time_for(into.len());
-        let read = self.file.read_exact_at(into, offset);
-        read.map_err(failed(DeviceAction::Read, extent))
+        self.medium.read_at(offset, into)
     }
 
     fn write_at(&self, offset: u64, from: &[u8]) -> std::result::Result<(), DeviceError> {
-        let extent = self.extent_at(offset, from.len())?;
         self.take_time_for(from.len());
-        let written = self.file.write_all_at(from, offset);
-        written.map_err(failed(DeviceAction::Write, extent))
+        self.medium.write_at(offset, from)
     }
 
-    /// There is nothing behind it, and nobody needs what is on it when this machine has stopped.
     fn flush(&self) -> std::result::Result<(), DeviceError> {
-        Ok(())
+        self.medium.flush()
     }
 
     fn trim(&self, extent: Extent) -> std::result::Result<(), DeviceError> {
-        self.check_inside(extent)
+        self.medium.trim(extent)
     }
+}
+
+/// The size of a disk for the demonstration's store, in bytes, where there is memory for one: a
+/// quarter of what is free at most.
+pub(super) fn size() -> Option<u64> {
+    const SIZE: u64 = 256 << 20;
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    (memory_free(&text)? / 4 >= SIZE).then_some(SIZE)
+}
+
+/// Bytes that programs can have without others losing any.
+fn memory_free(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes = line.trim().strip_suffix("kB")?.trim();
+    Some(kibibytes.parse::<u64>().ok()? << 10)
 }
 
 #[cfg(test)]
@@ -201,16 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_what_it_is_given_and_has_an_end() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(8192).unwrap();
-        let slow = Slow::new(file, 8192);
-        slow.write_at(4096, b"kept").unwrap();
-        slow.flush().unwrap();
-        let mut read = [0; 4];
-        slow.read_at(4096, &mut read).unwrap();
-        assert_eq!(&read, b"kept");
-        let outside = slow.write_at(8190, b"kept");
-        assert!(matches!(outside, Err(DeviceError::Outside { .. })));
+    fn memory_that_is_free_is_read() {
+        let text = "MemTotal:       24576000 kB\nMemAvailable:   20000000 kB\n";
+        assert_eq!(memory_free(text), Some(20_000_000 << 10));
+        assert_eq!(memory_free("MemTotal: 1 kB\n"), None);
     }
 }

@@ -1,8 +1,7 @@
 //! What the demonstration plays on: a directory, a server, a mount, and their end.
 
 use super::Stop;
-use super::booked;
-use super::disk::Disk;
+use super::disk::{self, Disk};
 use crate::errors::{Code, Context, Failure, Result};
 use crate::mounts::Mounted;
 use rustix::process::{Pid, Signal, kill_process};
@@ -77,12 +76,12 @@ impl Scene {
 
     /// Makes a store on a disk of its own, where there is memory for one.
     fn make_store(&mut self) -> Result<()> {
-        let Some(size) = booked::store_size() else {
+        let Some(bytes) = disk::size() else {
             return Ok(());
         };
         let mut server = self.command();
         server.arg("demo");
-        let disk = Disk::start(server, &self.path.join("disk"), size.0)?;
+        let disk = Disk::start(server, &self.path.join("disk"), bytes)?;
         let disk = self.disk.insert(disk).file();
         let words = ["store", "format", "--calibration-time", CALIBRATION_TIME];
         self.run(&words, &disk)
