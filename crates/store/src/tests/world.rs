@@ -268,15 +268,24 @@ pub(crate) fn contents(store: &Core) -> Result<Model, StoreError> {
     Ok(all)
 }
 
+const PART_LEN: usize = 512;
+
 /// Whether `found` is on the way from one to the other: a change too large for one transaction may
 /// be there in part.
 pub(crate) fn is_between_bytes(found: &[u8], old: &[u8], new: &[u8]) -> bool {
     let lengths = old.len().min(new.len())..=old.len().max(new.len());
+    let mut parts = found.chunks(PART_LEN).zip((0..).step_by(PART_LEN));
+    // Most parts are one of the two as a whole, which costs little to find.
     lengths.contains(&found.len())
-        && found
-            .iter()
-            .enumerate()
-            .all(|(at, byte)| old.get(at) == Some(byte) || new.get(at) == Some(byte))
+        && parts.all(|(part, at)| {
+            let range = at..at + part.len();
+            old.get(range.clone()) == Some(part)
+                || new.get(range.clone()) == Some(part)
+                || part
+                    .iter()
+                    .zip(range)
+                    .all(|(byte, at)| old.get(at) == Some(byte) || new.get(at) == Some(byte))
+        })
 }
 
 /// What the strategy has for this seed.
