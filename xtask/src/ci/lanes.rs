@@ -19,7 +19,8 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Test programs that touch nothing but their own directories and loopback.
-const BESIDE: [&str; 17] = [
+const BESIDE: [&str; 19] = [
+    "acl",
     "conformance",
     "hostile",
     "images",
@@ -34,6 +35,7 @@ const BESIDE: [&str; 17] = [
     "regular",
     "scheduler",
     "seconds",
+    "shell",
     "simulated_session",
     "throughput",
     "waste",
@@ -59,16 +61,19 @@ const LONG: [&str; 15] = [
 ];
 const LONG_PROGRAM: &str = "e2e";
 
-/// How many tests of a program run at once beyond one for each processor: most of them wait most of
-/// the time, and those of other lanes run as well.
-const TESTS_MORE: usize = 1;
+/// How many tests of a program run at once beyond one for each processor. Unit tests compute.
+const UNIT_TESTS_MORE: usize = 1;
+/// The others wait most of the time.
+const ONE_BY_ONE_MORE: usize = 2;
+/// Those here are few and wait longest: for what is given back when nobody asks for it any more.
+const BESIDE_MORE: usize = 4;
 /// Unit tests compute, or wait in a time of their own. They have what is left by those that measure
 /// real time.
 const UNIT_TESTS_NICE: &str = "15";
 
 /// Compiles all tests.
 pub(super) fn build(limit: Duration) -> Result<Verdict> {
-    let mut build = cargo(&["--no-run", "--lib", "--bins", "--tests"], &[]);
+    let mut build = cargo(&["--no-run", "--lib", "--bins", "--tests"], &[], 0);
     process::stream(&mut build, limit).map(verdict)
 }
 
@@ -79,14 +84,14 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
         .iter()
         .map(String::as_str)
         .partition(|name| BESIDE.contains(name));
-    let mut one_by_one = cargo(&[], &others);
+    let mut one_by_one = cargo(&[], &others, ONE_BY_ONE_MORE);
     one_by_one.arg("--");
     for module in LONG {
         one_by_one.args(["--skip", module]);
     }
     let (shown, kept) = std::thread::scope(|scope| {
-        let units = nice(&cargo(&["--lib", "--bins"], &[]));
-        let lanes = [units, cargo(&[], &beside)];
+        let units = nice(&cargo(&["--lib", "--bins"], &[], UNIT_TESTS_MORE));
+        let lanes = [units, cargo(&[], &beside, BESIDE_MORE)];
         let lanes = lanes.map(|mut lane| scope.spawn(move || process::capture(&mut lane, limit)));
         let shown = process::tee(&mut one_by_one, limit);
         let kept = lanes.map(|lane| {
@@ -106,7 +111,7 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
 
 /// Runs the long ones.
 pub(super) fn long(limit: Duration) -> Result<Verdict> {
-    let mut command = cargo(&[], &[LONG_PROGRAM]);
+    let mut command = cargo(&[], &[LONG_PROGRAM], ONE_BY_ONE_MORE);
     command.arg("--").args(LONG);
     let outcome = process::tee(&mut command, limit)?;
     let has_failed = outcome.output.contains("... FAILED");
@@ -152,10 +157,10 @@ fn endless(output: &str) -> Vec<&str> {
 }
 
 /// `cargo test` for the whole workspace, so that every lane is compiled with the same features.
-fn cargo(what: &[&str], programs: &[&str]) -> Command {
+fn cargo(what: &[&str], programs: &[&str], tests_more: usize) -> Command {
     let mut command = workspace::cargo(&["test", "--locked", "--workspace"]);
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let tests = (processors + TESTS_MORE).to_string();
+    let tests = (processors + tests_more).to_string();
     command.env("RUST_TEST_THREADS", tests).args(what);
     for program in programs {
         command.args(["--test", program]);

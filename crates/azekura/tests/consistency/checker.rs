@@ -20,6 +20,7 @@
 
 use crate::history::{Action, Id, NAMES, Operation, Outcome, Renaming, Slot, Text};
 use crate::model::{File, Inode, Part, Tree};
+use base::QuickState;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Worlds in which a history is not followed further: it is given up, not judged.
@@ -447,7 +448,7 @@ pub(crate) fn check(history: &[Operation], kind: Kind) -> Verdict {
                 progress.opened = true;
             }
         }
-        let distinct: HashSet<World> = reached.into_iter().collect();
+        let distinct: HashSet<World, QuickState> = reached.into_iter().collect();
         reached = distinct.into_iter().collect();
         worlds = reached;
     }
@@ -463,7 +464,7 @@ fn reach(
     needed: usize,
 ) -> Option<Vec<World>> {
     let mut reached = Vec::new();
-    let mut seen: HashSet<World> = worlds.iter().cloned().collect();
+    let mut seen: HashSet<World, QuickState> = worlds.iter().cloned().collect();
     let mut open = worlds;
     while let Some(world) = open.pop() {
         if world.under_way[&id].steps >= needed {

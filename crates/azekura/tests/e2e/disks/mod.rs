@@ -188,6 +188,8 @@ fn tool(program: &str, arguments: &[&str]) -> String {
 fn assert_same(one: &Path, other: &Path) {
     let (one, other) = (fs::read(one).unwrap(), fs::read(other).unwrap());
     assert_eq!(one.len(), other.len());
-    let differs = one.iter().zip(&other).position(|(a, b)| a != b);
-    assert_eq!(differs, None);
+    if one != other {
+        let differs = one.iter().zip(&other).position(|(a, b)| a != b);
+        panic!("different from byte {differs:?} on");
+    }
 }
