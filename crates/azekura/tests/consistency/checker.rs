@@ -449,8 +449,7 @@ pub(crate) fn check(history: &[Operation], kind: Kind) -> Verdict {
             }
         }
         let distinct: HashSet<World, QuickState> = reached.into_iter().collect();
-        reached = distinct.into_iter().collect();
-        worlds = reached;
+        worlds = distinct.into_iter().collect();
     }
     Verdict::Consistent
 }
