@@ -117,13 +117,13 @@ codes! {
     OtherDirectory = "AZ0307", "`azekura volume show ADDRESS/VOLUME` says what is there instead";
 
     /// A file or directory that does not exist.
-    FileNotFound = "AZ0401", "";
+    FileNotFound = "AZ0401", "correct the path; `azekura ls` lists directories of volumes";
     /// The server does not let this user.
     FileDenied = "AZ0402", "the server judges by its own file system, for your user and groups";
     /// No space or quota left.
     NoSpace = "AZ0403", "free space at the target, or ask for a larger quota";
     /// Another failure of a file operation.
-    FileFailed = "AZ0404", "";
+    FileFailed = "AZ0404", "if all files fail: is it served? `azekura volume list` says so";
     /// Some files were not copied.
     CopyIncomplete = "AZ0405", "the files are named above; repeat with -p --continue for the rest";
     /// What was written is not what was read.

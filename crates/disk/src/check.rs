@@ -13,7 +13,7 @@ use crate::manifest::{Manifest, Tag, TagRecord};
 use crate::name::FileName;
 use crate::repository::{Repository, turn_to_delete};
 use crate::signed::Trust;
-use crate::source::{Part, Source};
+use crate::source::{Part, Refusal, Source};
 use crate::training::Training;
 use base::limits::DISK_FINDINGS_MAX;
 use std::collections::BTreeMap;
@@ -197,10 +197,10 @@ fn read(source: &dyn Source, spec: &ChunkSpec) -> Result<u64, String> {
 
 /// Removes a damaged chunk, so that whoever publishes an image that has it stores it again: what is
 /// there is otherwise not written a second time. One that is good stays, whoever says otherwise.
-/// True if it was removed.
+/// True if it was removed. One that cannot be read stays: that says nothing of what it has.
 ///
 /// # Errors
-/// [`DiskError::Busy`], [`DiskError::File`], [`DiskError::OnlyInDirectory`].
+/// [`DiskError::Busy`], [`DiskError::File`], [`DiskError::OnlyInDirectory`], [`DiskError::Source`].
 pub fn remove_damaged(
     repository: &Repository,
     spec: &ChunkSpec,
@@ -208,9 +208,16 @@ pub fn remove_damaged(
 ) -> Result<bool, DiskError> {
     let directory = repository.directory("removing chunks")?;
     let _turn = turn_to_delete(directory, wait)?;
-    let path = directory.path_of(&FileName::of_chunk(&spec.id));
-    if !path.exists() || read(directory, spec).is_ok() {
-        return Ok(false);
+    let file = FileName::of_chunk(&spec.id);
+    let path = directory.path_of(&file);
+    let bytes_max = packed_bytes_max(spec.len_bytes);
+    match directory.read_now(&file, Part::Whole { bytes_max }) {
+        Ok(packed) if unpack(spec, &packed).is_ok() => return Ok(false),
+        // Longer than any form of it.
+        Ok(_) => {}
+        Err(error) if matches!(error.refusal, Refusal::TooLong { .. }) => {}
+        Err(error) if error.refusal.is_not_found() => return Ok(false),
+        Err(error) => return Err(error.into()),
     }
     let removed = std::fs::remove_file(&path);
     removed.map_err(DiskError::file("remove", path))?;

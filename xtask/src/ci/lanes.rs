@@ -42,10 +42,11 @@ const BESIDE: [&str; 19] = [
 ];
 
 /// Modules of [`LONG_PROGRAM`] whose tests start clusters, or wait for windows or the kernel.
-const LONG: [&str; 15] = [
+const LONG: [&str; 16] = [
     "booked::",
     "demonstration::",
     "disks::boots::",
+    "disks::story::",
     "disks::volumes::",
     "holes::",
     "managers::",

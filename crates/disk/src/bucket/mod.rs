@@ -25,7 +25,7 @@ pub(crate) use write::{Stamp, Upload};
 
 use crate::error::DiskError;
 use crate::name::FileName;
-use crate::source::{BadAddress, HttpOptions, client};
+use crate::source::{BadAddress, HttpOptions, client, shown};
 use base::limits::DISK_TRIES_MAX;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{ClientOptions, HttpClient, HttpConnector};
@@ -90,7 +90,7 @@ impl Bucket {
     /// [`BadAddress`] if `url` or a setting cannot be used.
     pub fn new(url: &str, options: &BucketOptions, runtime: Handle) -> Result<Self, BadAddress> {
         let bad = |reason: String| BadAddress {
-            url: url.to_owned(),
+            url: shown(url),
             reason,
         };
         let rest = url.strip_prefix(SCHEME);
@@ -115,7 +115,7 @@ impl Bucket {
         let shared = Shared {
             reader: store(&options.http)?,
             writer: store(&patient)?,
-            place: url.trim_end_matches('/').to_owned(),
+            place: shown(url).trim_end_matches('/').to_owned(),
             prefix,
             permits: Semaphore::new(options.http.in_flight_max.max(1)),
             is_conditional,

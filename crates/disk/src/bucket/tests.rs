@@ -44,6 +44,20 @@ fn addresses_name_a_bucket_and_a_path_in_it() {
 }
 
 #[test]
+fn no_password_is_shown() {
+    for bad in [
+        "http://me:secret@b/x",
+        "s3://me:se/cret@b/x//y",
+        "s3://me:secret@/",
+    ] {
+        let said = bucket(bad, &[]).unwrap_err().to_string();
+        assert!(!said.contains("cret"), "{said}");
+    }
+    let plain = bucket("http://a@b", &[]).unwrap_err().to_string();
+    assert!(plain.contains("http://a@b"), "{plain}");
+}
+
+#[test]
 fn settings_are_those_of_the_environment() {
     let known = |name: &str| settings(&[(name.to_owned(), "x".to_owned())]).len();
     for name in ["AWS_ENDPOINT_URL", "AWS_REGION", "aws_session_token"] {

@@ -10,7 +10,7 @@
 //! [`HttpOptions::silence_time`], one try [`HttpOptions::try_time`]. A server that sends a byte now
 //! and then is given up by the last.
 
-use super::{Part, Reading, Refusal, Source, SourceError, Wanted};
+use super::{Part, Reading, Refusal, Source, SourceError, Wanted, shown};
 use crate::name::FileName;
 use base::Extent;
 use base::limits::{DISK_REQUESTS_MAX, DISK_TRIES_MAX};
@@ -91,7 +91,7 @@ impl fmt::Debug for Http {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read from {url}: {reason}")]
 pub struct BadAddress {
-    /// As it was given.
+    /// As it was given, without a password.
     pub url: String,
     /// What is wrong.
     pub reason: String,
@@ -105,7 +105,7 @@ impl Http {
     /// [`BadAddress`] if `url` or an option cannot be used.
     pub fn new(url: &str, options: &HttpOptions, runtime: Handle) -> Result<Self, BadAddress> {
         let bad = |reason: String| BadAddress {
-            url: url.to_owned(),
+            url: shown(url),
             reason,
         };
         let mut base = Url::parse(url).map_err(|error| bad(error.to_string()))?;
@@ -163,12 +163,7 @@ impl Asking {
     }
 
     fn place(&self) -> String {
-        let mut base = self.base.clone();
-        if base.password().is_some() {
-            // Only URLs that cannot have one refuse.
-            let _ = base.set_password(Some("..."));
-        }
-        base.to_string()
+        shown(self.base.as_str())
     }
 
     async fn read_file(&self, file: &FileName, wanted: Wanted) -> Result<Bytes, Refusal> {

@@ -26,6 +26,7 @@ use crate::name::FileName;
 use base::Extent;
 use base::limits::DISK_TRIES_MAX;
 use bytes::Bytes;
+use reqwest::Url;
 use std::fmt;
 use std::pin::Pin;
 
@@ -168,6 +169,23 @@ pub enum FetchError {
         /// What is wrong with it.
         damage: Damage,
     },
+}
+
+/// An address as it may be shown and logged: without a password.
+pub(crate) fn shown(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(mut parsed) if parsed.password().is_some() => {
+            // Only URLs that cannot have one refuse.
+            let _ = parsed.set_password(Some("..."));
+            parsed.into()
+        }
+        Ok(_) => url.to_owned(),
+        // Nobody can say where in it a password ends.
+        Err(_) => match url.rsplit_once('@') {
+            Some((_, rest)) => format!("...@{rest}"),
+            None => url.to_owned(),
+        },
+    }
 }
 
 /// Reads a file, or the part of it, whose digest (SHA-512/256) is known. What has another one is

@@ -322,6 +322,15 @@ fn a_check_names_what_is_missing_and_damaged_and_publishing_again_puts_it_right(
     assert_eq!(scene.put("base:1", &content).new_chunks, 2);
     assert_eq!(checked(&scene).finding_count, 0);
 
+    // What cannot be read may be good.
+    let (unreadable, aside) = (path(7), path(7).with_extension("aside"));
+    fs::rename(&unreadable, &aside).unwrap();
+    fs::create_dir(&unreadable).unwrap();
+    let refused = remove_damaged(&scene.repository, &index.spec(7), wait);
+    assert!(matches!(refused, Err(DiskError::Source(_))), "{refused:?}");
+    fs::remove_dir(&unreadable).unwrap();
+    fs::rename(&aside, &unreadable).unwrap();
+
     let nobody = Checking {
         trust: Trust::Keys(Vec::new()),
         ..how

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 /// What is compared at once.
 const PART_LEN: usize = 512;
+const ZEROS: [u8; PART_LEN] = [0; PART_LEN];
 
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,37 +187,36 @@ impl Judge<'_> {
         if bytes.len() > lengths().max().unwrap_or(0) {
             return Some((Outcome::Foreign, was_promised));
         }
-        let wrong = |(at, byte): (usize, &u8)| {
+        let is_wrong = |(at, byte): (usize, &u8)| {
             let is_known = versions.iter().any(|version| version.get(at) == Some(byte));
             // What is behind the end of a version is zeros when the file becomes longer.
             let may_be_zero = !was_promised || versions.iter().any(|version| version.len() <= at);
             !(is_known || (*byte == 0 && may_be_zero))
         };
-        // Most parts are those of one version as a whole, which costs little to find.
-        let is_of_one = |at: usize, part: &[u8]| {
-            let range = at..at + part.len();
-            versions
-                .iter()
-                .any(|version| version.get(range.clone()) == Some(part))
-        };
+        // Most parts are those of one version as a whole, or zeros, which costs little to find.
         let parts = bytes.chunks(PART_LEN).zip((0..).step_by(PART_LEN));
-        let wrong: Vec<usize> = parts
-            .filter(|(part, at)| !is_of_one(*at, part))
-            .flat_map(|(part, at)| (at..).zip(part))
-            .filter(|place| wrong(*place))
-            .map(|(at, _)| at)
-            .collect();
-        if wrong.is_empty() {
+        let others: Vec<(&[u8], usize)> = parts.filter(|part| !is_of(&versions, *part)).collect();
+        let has_wrong = |(part, at): &(&[u8], usize)| (*at..).zip(*part).any(is_wrong);
+        if !others.iter().any(has_wrong) {
             return None;
         }
+        let has_wrong_data = |(part, at): &(&[u8], usize)| {
+            let is_wrong = |place: (usize, &u8)| *place.1 != 0 && is_wrong(place);
+            *part != &ZEROS[..part.len()] && (*at..).zip(*part).any(is_wrong)
+        };
+        if !others.iter().any(has_wrong_data) {
+            return Some((Outcome::ZeroFilled, was_promised));
+        }
         let earlier = self.versions(file, 0);
-        let was_so = |at: &usize| earlier.iter().any(|old| old.get(*at) == Some(&bytes[*at]));
-        let outcome = if wrong.iter().all(|at| bytes[*at] == 0) {
-            Outcome::ZeroFilled
-        } else if wrong.iter().all(was_so) {
-            Outcome::Stale
-        } else {
-            Outcome::Foreign
+        let was_so = |part: &(&[u8], usize)| {
+            let had =
+                |(at, byte): (usize, &u8)| earlier.iter().any(|old| old.get(at) == Some(byte));
+            let mut places = (part.1..).zip(part.0);
+            is_of(&earlier, *part) || places.all(|place| !is_wrong(place) || had(place))
+        };
+        let outcome = match others.iter().all(was_so) {
+            true => Outcome::Stale,
+            false => Outcome::Foreign,
         };
         Some((outcome, was_promised))
     }
@@ -271,4 +271,12 @@ impl Judge<'_> {
         }
         findings
     }
+}
+
+/// Whether one of these versions has these bytes at this place.
+fn is_of(versions: &[&Arc<Vec<u8>>], (part, at): (&[u8], usize)) -> bool {
+    let range = at..at + part.len();
+    versions
+        .iter()
+        .any(|version| version.get(range.clone()) == Some(part))
 }

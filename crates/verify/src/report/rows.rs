@@ -55,6 +55,9 @@ pub struct Row {
     pub confidence: f64,
     /// What became of the cache of the disk of a machine.
     pub disk_cache: &'static str,
+    /// Whether it is a speed of reading what has just been written, from memory as far as that has
+    /// room.
+    pub is_from_cache: bool,
 }
 
 const SHARE: &str = "share";
@@ -104,19 +107,24 @@ fn with_share(row: Row, measure: &'static str, hits: u64, of: u64) -> Option<Row
     })
 }
 
-fn crash(row: &Row, outcome: &crash::Outcome) -> Option<Row> {
+fn crash(row: &Row, outcome: &crash::Outcome) -> Vec<Row> {
     let row = Row {
         target: outcome.target.clone(),
         mount_options: outcome.mount_options.clone(),
         ..row.clone()
     };
     let totals = &outcome.totals;
-    let row = with_share(row, "bad_states", totals.bad_states, totals.states)?;
-    Some(match States::of(totals).interval() {
-        Some(_) => row,
-        // Nothing was left to chance.
-        None => alone(row),
-    })
+    let shares = [
+        ("bad_states", totals.bad_states),
+        ("unmountable_states", totals.unmountable),
+    ];
+    // Without an interval nothing was left to chance.
+    let is_drawn = States::of(totals).interval().is_some();
+    shares
+        .into_iter()
+        .filter_map(|(measure, hits)| with_share(row.clone(), measure, hits, totals.states))
+        .map(|row| if is_drawn { row } else { alone(row) })
+        .collect()
 }
 
 /// A figure without an interval.
@@ -141,7 +149,7 @@ fn cut(row: &Row, cut: &Cut) -> Vec<Row> {
         disk_cache: cell.disk_cache.name(),
         ..row.clone()
     };
-    let Some(whole) = with_share(row, "whole", cut.hits, cut.cuts) else {
+    let Some(whole) = with_share(row.clone(), "whole", cut.hits, cut.cuts) else {
         return Vec::new();
     };
     // Of these the state of one cut alone is known: no interval.
@@ -156,7 +164,8 @@ fn cut(row: &Row, cut: &Cut) -> Vec<Row> {
         median("size_share", cut.size_share),
         median("content_share", cut.content_share),
     );
-    vec![whole, size, content]
+    let gone = with_share(row, "unmountable", cut.unmountable(), cut.cuts);
+    [whole, size, content].into_iter().chain(gone).collect()
 }
 
 fn of_cell(row: &Row, cell: &Cell) -> Row {
@@ -187,6 +196,7 @@ fn speed(row: Row, summary: &Summary) -> Row {
     let row = Row {
         measure: summary.measure.name(),
         unit: unit(summary.measure),
+        is_from_cache: summary.measure.is_from_cache(),
         ..row
     };
     with_median(row, (summary.count, summary.median), summary.interval)
@@ -231,7 +241,7 @@ fn tuned(row: &Row, point: &Tuned) -> Vec<Row> {
 }
 
 /// The columns of CSV: the names that rows have in JSON.
-const COLUMNS: [&str; 21] = [
+const COLUMNS: [&str; 22] = [
     "run",
     "kind",
     "kernel",
@@ -253,6 +263,7 @@ const COLUMNS: [&str; 21] = [
     "high",
     "confidence",
     "disk_cache",
+    "is_from_cache",
 ];
 
 /// The same as CSV, with a line of names.
@@ -262,7 +273,7 @@ pub fn csv(rows: &[Row]) -> String {
     for row in rows {
         let number = |number: Option<u64>| number.map_or(String::new(), |one| one.to_string());
         let figure = |figure: Option<f64>| figure.map_or(String::new(), |one| one.to_string());
-        let fields: [String; 21] = [
+        let fields: [String; 22] = [
             row.run.to_string(),
             row.kind.to_owned(),
             field(&row.kernel),
@@ -284,6 +295,7 @@ pub fn csv(rows: &[Row]) -> String {
             row.high.to_string(),
             row.confidence.to_string(),
             row.disk_cache.to_owned(),
+            row.is_from_cache.to_string(),
         ];
         text.push_str(&fields.join(","));
         text.push_str("\r\n");

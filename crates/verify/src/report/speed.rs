@@ -60,9 +60,13 @@ pub(super) fn table(
     let unit = if measure.is_in_bytes() { "MB/s" } else { "1/s" };
     let _ = writeln!(
         page,
-        "<table>\n<caption>{}</caption>\n<tr><th>cell</th><th>median, {unit}</th>\
+        "<table>\n<caption>{}{}</caption>\n<tr><th>cell</th><th>median, {unit}</th>\
          <th>interval</th><th>confidence</th><th>CPU</th><th>n</th><th></th><th></th></tr>",
         measure.name().replace('_', " "),
+        match measure.is_from_cache() {
+            true => ", from memory as far as that has room",
+            false => "",
+        },
     );
     let highs = summaries.iter().map(|summary| summary.interval.high);
     let most = highs.fold(f64::MIN_POSITIVE, f64::max);

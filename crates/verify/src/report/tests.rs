@@ -177,7 +177,7 @@ fn text_of_results_is_text_in_the_page_and_in_csv() {
     ));
     let csv = csv(&rows(&runs));
     for line in csv.trim_end().split("\r\n") {
-        assert_eq!(fields(line).len(), 21, "{line}");
+        assert_eq!(fields(line).len(), 22, "{line}");
     }
     let mut formula = samples::crash("=1+1");
     formula["targets"][0]["target"] = json!("@x");
@@ -366,6 +366,8 @@ fn what_was_gone_through_has_no_interval_and_what_was_drawn_has() {
     let found = (rows[0].measure, rows[0].value, rows[0].low, rows[0].high);
     assert_eq!(found, ("bad_states", 0.25, 0.25, 0.25));
     assert_eq!((rows[0].count, rows[0].confidence), (100, 0.0));
+    let gone = (rows[1].measure, rows[1].count, rows[1].confidence);
+    assert_eq!(gone, ("unmountable_states", 100, 0.0));
     all["targets"][0]["sampled"] = json!(60);
     let table = table_15(&[all.clone()]);
     assert!(table.contains("<td>25 of 100 (17.55 to 34.30 %; 60 drawn by chance)</td>"));

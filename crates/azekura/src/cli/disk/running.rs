@@ -4,7 +4,8 @@
 //! nobody is taken for another process that has got its number.
 
 use crate::config::Config;
-use crate::errors::{Context, Failure, Result};
+use crate::errors::{Code, Context, Failure, Result};
+use crate::output;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -79,12 +80,16 @@ pub(super) fn register(config: &Config, running: &Running) -> Result<Registered>
 }
 
 impl Registered {
-    /// Leaves word of how it was used and how it ended, for whoever ends it.
+    /// Leaves word of how it was used and how it ended, for whoever ends it: whole or not at all.
     pub(super) fn leave(self, used: &Value, failure: Option<&Failure>) {
         let failure = failure.map(Failure::to_json);
         let word = json!({ "used": used, "failure": failure });
-        if let Err(error) = fs::write(&self.path, word.to_string()) {
+        let new = self.path.with_extension("word");
+        let left = fs::write(&new, word.to_string()).and_then(|()| fs::rename(&new, &self.path));
+        if let Err(error) = left {
             tracing::warn!(%error, "cannot leave word of the end");
+            // A part of it is nobody's.
+            let _ = fs::remove_file(&new);
         }
         // The file stays; the lock goes.
         std::mem::forget(self);
@@ -146,7 +151,8 @@ impl Entry {
     /// has said. None if it has not ended.
     ///
     /// # Errors
-    /// Word that it has left of how it ended.
+    /// Word that it has left of how it ended; [`Code::DiskUnwritten`] if it has left none and was
+    /// written to.
     pub(super) fn until_ended(&self, limit: Duration) -> Result<Option<Value>> {
         let deadline = Instant::now() + limit;
         while is_locked(&self.path) {
@@ -158,9 +164,19 @@ impl Entry {
         let text = read(&self.path).unwrap_or_default();
         let _ = fs::remove_file(&self.path);
         let word: Value = serde_json::from_slice(&text).unwrap_or_default();
-        match word.get("failure").and_then(Failure::from_json) {
-            Some(failure) => Err(failure),
-            None => Ok(Some(word.get("used").cloned().unwrap_or_default())),
+        if let Some(failure) = word.get("failure").and_then(Failure::from_json) {
+            return Err(failure);
+        }
+        match word.get("used") {
+            Some(used) => Ok(Some(used.clone())),
+            None if self.running.writable => {
+                let name = output::plain(&self.running.name);
+                let message = format!("the process of {name} ended without a word");
+                let hint = "what programs flushed is safe, what they wrote since may be lost; \
+                            look at the file system in it when it is in use again";
+                Err(Failure::new(Code::DiskUnwritten, message).hint(hint))
+            }
+            None => Ok(Some(Value::Null)),
         }
     }
 }

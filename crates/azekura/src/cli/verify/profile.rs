@@ -168,9 +168,10 @@ impl Run {
     fn plan(&self, parts: &Parts) -> Result<()> {
         let planned = parts.parts.iter().map(|part| {
             let file = file(&self.out, self.profile, part);
-            (part, is_kept(&file, part))
+            let run = is_kept(&file, part).then(|| result(&file)).flatten();
+            (part, run.map(|run| kept(&run, &file).0))
         });
-        let planned: Vec<(&Part, bool)> = planned.collect();
+        let planned: Vec<(&Part, Option<State>)> = planned.collect();
         match self.json {
             true => output::json(&profile_print::plan_json(&planned, &parts.absent)),
             false => output::write(&profile_print::plan_text(&planned, &parts.absent)),

@@ -101,11 +101,16 @@ impl Facts<'_> {
     }
 }
 
-pub(super) fn plan_text(planned: &[(&Part, bool)], absent: &[Absent]) -> String {
+/// What would be done of each part, and what there is already.
+pub(super) fn plan_text(planned: &[(&Part, Option<State>)], absent: &[Absent]) -> String {
     let mut rows: Vec<[String; 3]> = planned
         .iter()
-        .map(|(part, is_kept)| {
-            let state = if *is_kept { "was there" } else { "" };
+        .map(|(part, found)| {
+            let state = match found {
+                Some(State::Partly) => "was there in part",
+                Some(found) => found.words(),
+                None => "",
+            };
             [
                 part.name.clone(),
                 state.to_owned(),
@@ -123,12 +128,12 @@ pub(super) fn plan_text(planned: &[(&Part, bool)], absent: &[Absent]) -> String 
     output::table(["PART", "STATE", "COMMAND"], &rows)
 }
 
-pub(super) fn plan_json(planned: &[(&Part, bool)], absent: &[Absent]) -> Value {
-    let part = |(part, is_kept): &(&Part, bool)| {
+pub(super) fn plan_json(planned: &[(&Part, Option<State>)], absent: &[Absent]) -> Value {
+    let part = |(part, found): &(&Part, Option<State>)| {
         json!({
             "part": part.name,
             "command": head::command(&part.arguments),
-            "state": if *is_kept { State::Kept.name() } else { "planned" },
+            "state": found.map_or("planned", State::name),
         })
     };
     let mut parts: Vec<Value> = planned.iter().map(part).collect();

@@ -7,6 +7,7 @@ use ::verify::report::{Row, csv, rows, whole_page};
 use ::verify::results::{ResultError, Run};
 use base::limits::{VERIFY_RESULT_BYTES_MAX, VERIFY_RESULTS_MAX};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -108,9 +109,18 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Run>> {
     let mut left = VERIFY_RESULT_BYTES_MAX;
     let mut runs = Vec::new();
+    let mut seen = HashSet::new();
     for path in files {
         let text = bytes(path, &mut left)?;
         let name = path.display().to_string();
+        // One run counts once, however often it is named or copied.
+        if !seen.insert(text.clone()) {
+            output::note(format_args!(
+                "{}: left out, it is there already",
+                output::plain(&name)
+            ));
+            continue;
+        }
         runs.push(Run::read(&name, &text).map_err(|error| refused(path, &error))?);
     }
     Ok(runs)

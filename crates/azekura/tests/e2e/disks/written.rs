@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::web::Web;
 use super::{MIB, Scene, assert_same};
-use crate::checks::json;
+use crate::checks::{fails, json};
 use crate::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -77,6 +77,33 @@ fn what_was_flushed_is_there_after_the_server_was_killed() {
         .disk(&[&export[..], &["--cache", "cache"]].concat())
         .ok();
     assert!(fs::read(scene.path("out.img")).unwrap() == expected);
+}
+
+#[test]
+fn a_disk_whose_process_ends_without_a_word_is_not_said_to_have_ended_well() {
+    let scene = Scene::new();
+    let image = scene.image("base.img", MIB);
+    scene.publish(&image, "base:1");
+    let ready = scene.serve("www/images", "base:1", &["--writable"]);
+    let pid = Pid::from_raw(ready["pid"].as_i64().unwrap() as i32).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let detach = || scene.disk(&["detach", "unix:disk.sock"]);
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(detach);
+        // It waits when it has asked for the end.
+        let status = format!("/proc/{}/status", pid.as_raw_nonzero());
+        let is_asked = || {
+            let status = fs::read_to_string(&status).unwrap();
+            let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+            let pending = u64::from_str_radix(pending.unwrap().trim(), 16).unwrap();
+            pending & (1 << (Signal::TERM.as_raw() - 1)) != 0
+        };
+        while !is_asked() {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        kill(&ready);
+        fails(&ended.join().unwrap(), "AZ1013");
+    });
 }
 
 fn write(scene: &Scene, url: &str, name: &str, byte: u8) {
