@@ -99,6 +99,11 @@ impl Bucket {
         if bucket.is_empty() {
             return Err(bad("it names no bucket".into()));
         }
+        if bucket.contains([':', '@']) {
+            let reason = "no bucket is called so; keys come from AWS_ACCESS_KEY_ID and \
+                          AWS_SECRET_ACCESS_KEY, not from the address";
+            return Err(bad(reason.into()));
+        }
         let prefix = Path::parse(prefix.trim_matches('/'));
         let prefix = prefix.map_err(|error| bad(error.to_string()))?.to_string();
         let settings = settings(&options.settings);

@@ -325,10 +325,10 @@ fn a_check_names_what_is_missing_and_damaged_and_publishing_again_puts_it_right(
     // What cannot be read may be good.
     let (unreadable, aside) = (path(7), path(7).with_extension("aside"));
     fs::rename(&unreadable, &aside).unwrap();
-    fs::create_dir(&unreadable).unwrap();
+    std::os::unix::fs::symlink(&unreadable, &unreadable).unwrap();
     let refused = remove_damaged(&scene.repository, &index.spec(7), wait);
     assert!(matches!(refused, Err(DiskError::Source(_))), "{refused:?}");
-    fs::remove_dir(&unreadable).unwrap();
+    fs::remove_file(&unreadable).unwrap();
     fs::rename(&aside, &unreadable).unwrap();
 
     let nobody = Checking {
