@@ -6,8 +6,9 @@
 //! after the other: a mount namespace that one of them makes keeps the mounts of another alive.
 //! Unit tests never mount anything, so they are a lane as well.
 //!
-//! Scenes with clusters of servers and tests that wait for the windows of reservations take more
-//! time than all others together. They are a step of their own ([`long`]).
+//! Scenes with clusters of servers, tests that wait for the windows of reservations, and those that
+//! repeat in small what `cargo xtask deep` does take more time than all others together. They are a
+//! step of their own ([`long`]).
 
 use super::Verdict;
 use super::steps::{late, verdict};
@@ -16,7 +17,7 @@ use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Test programs that touch nothing but their own directories and loopback.
 const BESIDE: [&str; 19] = [
@@ -42,12 +43,13 @@ const BESIDE: [&str; 19] = [
 ];
 
 /// Modules of [`LONG_PROGRAM`] whose tests start clusters, or wait for windows or the kernel.
-const LONG: [&str; 16] = [
+const LONG: [&str; 18] = [
     "booked::",
     "demonstration::",
     "disks::boots::",
     "disks::story::",
     "disks::volumes::",
+    "faults::",
     "holes::",
     "managers::",
     "missing::",
@@ -59,8 +61,11 @@ const LONG: [&str; 16] = [
     "servers::",
     "speed::",
     "ticket::",
+    "verify::",
 ];
 const LONG_PROGRAM: &str = "e2e";
+/// Programs that are long as a whole: a few rounds of what `cargo xtask deep` does for hours.
+const LONG_ALONE: [&str; 2] = ["consistency", "kill9"];
 
 /// How many tests of a program run at once beyond one for each processor. Unit tests compute.
 const UNIT_TESTS_MORE: usize = 1;
@@ -84,6 +89,7 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
     let (beside, others): (Vec<_>, Vec<_>) = names
         .iter()
         .map(String::as_str)
+        .filter(|name| !LONG_ALONE.contains(name))
         .partition(|name| BESIDE.contains(name));
     let mut one_by_one = cargo(&[], &others, ONE_BY_ONE_MORE);
     one_by_one.arg("--");
@@ -112,12 +118,21 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
 
 /// Runs the long ones.
 pub(super) fn long(limit: Duration) -> Result<Verdict> {
-    let mut command = cargo(&[], &[LONG_PROGRAM], ONE_BY_ONE_MORE);
-    command.arg("--").args(LONG);
-    let outcome = process::tee(&mut command, limit)?;
-    let has_failed = outcome.output.contains("... FAILED");
-    let late = late(&outcome, limit).filter(|_| !has_failed);
-    Ok(late.unwrap_or_else(|| judged(&[outcome])))
+    let begun = Instant::now();
+    let mut modules = cargo(&[], &[LONG_PROGRAM], ONE_BY_ONE_MORE);
+    modules.arg("--").args(LONG);
+    let programs = cargo(&[], &LONG_ALONE, ONE_BY_ONE_MORE);
+    for mut command in [modules, programs] {
+        let left = limit.saturating_sub(begun.elapsed());
+        let outcome = process::tee(&mut command, left)?;
+        let has_failed = outcome.output.contains("... FAILED");
+        let late = late(&outcome, left).filter(|_| !has_failed);
+        let verdict = late.unwrap_or_else(|| judged(&[outcome]));
+        if !matches!(verdict, Verdict::Passed) {
+            return Ok(verdict);
+        }
+    }
+    Ok(Verdict::Passed)
 }
 
 /// What has been shown already is not shown again, but for what failing tests said.
@@ -256,7 +271,8 @@ mod tests {
     #[test]
     fn every_test_program_is_in_a_lane() {
         let names = programs(&workspace::root().join("crates")).unwrap();
-        for name in BESIDE.iter().chain(&["e2e", "kill9", "served"]) {
+        let others = LONG_ALONE.iter().chain(&[LONG_PROGRAM, "served"]);
+        for name in BESIDE.iter().chain(others) {
             assert!(names.iter().any(|n| n == name), "{name}");
         }
         assert!(!names.iter().any(|name| name == "common"));

@@ -73,8 +73,8 @@ pub(crate) const STEPS: [Step; 12] = [
     },
     Step {
         name: "long",
-        limit_s: 600,
-        needs_s: Some(450),
+        limit_s: 700,
+        needs_s: Some(500),
         work: lanes::long,
     },
     Step {
