@@ -330,6 +330,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap().keep();
         let lines = directory.join("state/lines");
         fs::create_dir_all(&lines).unwrap();
+        let first = lines.join("0");
         let writer = std::thread::spawn(move || {
             let end = Instant::now() + Duration::from_millis(300);
             let mut made = 0;
@@ -338,6 +339,9 @@ mod tests {
             }
             made
         });
+        while !first.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::thread::sleep(Duration::from_millis(50));
         remove(&directory).unwrap();
         assert!(!directory.exists());
