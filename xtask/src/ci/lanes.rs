@@ -42,7 +42,8 @@ const BESIDE: [&str; 19] = [
     "waste",
 ];
 
-/// Modules of [`LONG_PROGRAM`] whose tests start clusters, or wait for windows or the kernel.
+/// Modules of [`LONG_PROGRAM`] whose tests start clusters, wait for windows or the kernel, boot
+/// machines, or repeat in small what `cargo xtask deep` does.
 const LONG: [&str; 18] = [
     "booked::",
     "demonstration::",

@@ -1,5 +1,6 @@
 //! Holds what was found against what must and may be there.
 
+use super::content::{self, Version};
 use super::floor::Floors;
 use super::tree::Meaning;
 use super::{Entry, EntryKind, History};
@@ -7,11 +8,6 @@ use crate::outcome::Outcome;
 use crate::states::Said;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
-
-/// What is compared at once.
-const PART_LEN: usize = 512;
-const ZEROS: [u8; PART_LEN] = [0; PART_LEN];
 
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,43 +183,14 @@ impl Judge<'_> {
         if bytes.len() > lengths().max().unwrap_or(0) {
             return Some((Outcome::Foreign, was_promised));
         }
-        let is_wrong = |(at, byte): (usize, &u8)| {
-            let is_known = versions.iter().any(|version| version.get(at) == Some(byte));
-            // What is behind the end of a version is zeros when the file becomes longer.
-            let may_be_zero = !was_promised || versions.iter().any(|version| version.len() <= at);
-            !(is_known || (*byte == 0 && may_be_zero))
-        };
-        // Most parts are those of one version as a whole, or zeros, which costs little to find.
-        let parts = bytes.chunks(PART_LEN).zip((0..).step_by(PART_LEN));
-        let others: Vec<(&[u8], usize)> = parts.filter(|part| !is_of(&versions, *part)).collect();
-        let has_wrong = |(part, at): &(&[u8], usize)| (*at..).zip(*part).any(is_wrong);
-        if !others.iter().any(has_wrong) {
-            return None;
-        }
-        let has_wrong_data = |(part, at): &(&[u8], usize)| {
-            let is_wrong = |place: (usize, &u8)| *place.1 != 0 && is_wrong(place);
-            *part != &ZEROS[..part.len()] && (*at..).zip(*part).any(is_wrong)
-        };
-        if !others.iter().any(has_wrong_data) {
-            return Some((Outcome::ZeroFilled, was_promised));
-        }
-        let earlier = self.versions(file, 0);
-        let was_so = |part: &(&[u8], usize)| {
-            let had =
-                |(at, byte): (usize, &u8)| earlier.iter().any(|old| old.get(at) == Some(byte));
-            let mut places = (part.1..).zip(part.0);
-            is_of(&earlier, *part) || places.all(|place| !is_wrong(place) || had(place))
-        };
-        let outcome = match others.iter().all(was_so) {
-            true => Outcome::Stale,
-            false => Outcome::Foreign,
-        };
+        let earlier = || self.versions(file, 0);
+        let outcome = content::wrong(bytes, &versions, was_promised, earlier)?;
         Some((outcome, was_promised))
     }
 
     /// The contents of a file after the steps from `first` to the last that had begun.
-    fn versions(&self, file: u32, first: usize) -> Vec<&Arc<Vec<u8>>> {
-        let mut versions: Vec<&Arc<Vec<u8>>> = Vec::new();
+    fn versions(&self, file: u32, first: usize) -> Vec<&Version> {
+        let mut versions: Vec<&Version> = Vec::new();
         for tree in &self.history.trees[first..=self.begun] {
             if let Some(content) = tree.contents.get(&file)
                 && versions.last() != Some(&content)
@@ -271,12 +238,4 @@ impl Judge<'_> {
         }
         findings
     }
-}
-
-/// Whether one of these versions has these bytes at this place.
-fn is_of(versions: &[&Arc<Vec<u8>>], (part, at): (&[u8], usize)) -> bool {
-    let range = at..at + part.len();
-    versions
-        .iter()
-        .any(|version| version.get(range.clone()) == Some(part))
 }

@@ -16,6 +16,7 @@
 //! fault. [`Promises`] says which of it a file system makes; ext2 makes fewer.
 
 mod bytes;
+mod content;
 mod floor;
 mod judge;
 #[cfg(test)]

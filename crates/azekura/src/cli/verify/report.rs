@@ -114,7 +114,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Run>> {
         let text = bytes(path, &mut left)?;
         let name = path.display().to_string();
         // One run counts once, however often it is named or copied.
-        if !seen.insert(text.clone()) {
+        if seen.contains(&text) {
             output::note(format_args!(
                 "{}: left out, it is there already",
                 output::plain(&name)
@@ -122,6 +122,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Run>> {
             continue;
         }
         runs.push(Run::read(&name, &text).map_err(|error| refused(path, &error))?);
+        seen.insert(text);
     }
     Ok(runs)
 }

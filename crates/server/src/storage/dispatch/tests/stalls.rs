@@ -50,13 +50,17 @@ fn the_stores_own_io_goes_through_while_every_lane_waits_for_it() {
 
 #[test]
 fn the_stores_own_io_that_waits_already_goes_through_when_every_lane_comes_to_wait_for_it() {
-    // On a busy machine the lanes may stall when nobody has long to wait any more.
-    let mut judged = (0..10).map(|_| let_lanes_stall_before_who_waits());
-    let Some((waited, in_time)) = judged.find(|(waited, _)| *waited > 0) else {
-        panic!("nobody waited when the lanes stalled");
-    };
-    // Else all of them wait until they have waited too long.
-    assert!(2 * in_time >= waited, "{in_time} of {waited}");
+    // On a busy machine the lanes may stall when nobody has long to wait
+    // any more, and threads may be late: then it is tried again.
+    let judged = (0..10).map(|_| let_lanes_stall_before_who_waits());
+    let mut tried = Vec::new();
+    for (waited, in_time) in judged {
+        if waited > 0 && in_time == waited {
+            return;
+        }
+        tried.push((waited, in_time));
+    }
+    panic!("they wait until they have waited too long: {tried:?}");
 }
 
 /// How many of the store's own had still half of their time to wait when every lane had stalled,
