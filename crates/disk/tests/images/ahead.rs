@@ -41,11 +41,15 @@ impl Trained {
     /// A machine, and the image on it, fetched ahead along its profile.
     fn attach(&self, server: &Server, cache: Option<Cache>) -> (Machine, ImageDevice) {
         let machine = Machine::far(&self.scene, server, cache);
+        let device = self.foreseen(&machine);
+        (machine, device)
+    }
+
+    fn foreseen(&self, machine: &Machine) -> ImageDevice {
         let trained = self.scene.trained();
         let foresight = trained.foresight(&*machine.source, vec!["boot".into()]);
         let (source, fetcher) = (Arc::clone(&machine.source), machine.fetcher.clone());
-        let device = ImageDevice::new(trained.index, source, fetcher).foreseen(foresight);
-        (machine, device)
+        ImageDevice::new(trained.index, source, fetcher).foreseen(foresight)
     }
 
     /// Does what the profile was recorded of; every byte is right.
@@ -430,7 +434,8 @@ fn who_waits_is_served_before_what_can_wait() {
             ..Answer::file(&directory, asked)
         }
     });
-    let (machine, device) = trained.attach(&server, None);
+    let machine = Machine::impatient(&trained.scene, &server, None);
+    let device = trained.foreseen(&machine);
     let hot = profile("boot", trained.content.len() as u64, &trained.reads).hot();
     let cold = (0..700 * KIB)
         .step_by(4096)

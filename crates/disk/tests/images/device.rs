@@ -46,13 +46,27 @@ impl Machine {
         }
     }
 
+    /// Reads from `server`, which a busy machine may let answer late: nothing is asked for twice
+    /// for that.
     pub(crate) fn far(scene: &Scene, server: &Server, cache: Option<Cache>) -> Self {
-        let url = server.url();
+        Self::of(scene, server, cache, HttpOptions::default())
+    }
+
+    /// Reads from `server`, and asks again soon if that is silent.
+    pub(crate) fn impatient(scene: &Scene, server: &Server, cache: Option<Cache>) -> Self {
         let options = HttpOptions {
-            pause_time: Duration::from_millis(10),
             silence_time: Duration::from_millis(300),
             try_time: Duration::from_millis(600),
             ..HttpOptions::default()
+        };
+        Self::of(scene, server, cache, options)
+    }
+
+    fn of(scene: &Scene, server: &Server, cache: Option<Cache>, options: HttpOptions) -> Self {
+        let url = server.url();
+        let options = HttpOptions {
+            pause_time: Duration::from_millis(10),
+            ..options
         };
         Self::new(scene, cache, 1 << 20, |runtime| {
             Arc::new(Http::new(&url, &options, runtime.handle().clone()).unwrap())
@@ -426,7 +440,7 @@ fn a_wrong_server_is_an_error_and_never_a_wrong_byte() {
         }
         answer
     });
-    let machine = Machine::far(&scene, &server, Some(cache(&scene, 100 << 20)));
+    let machine = Machine::impatient(&scene, &server, Some(cache(&scene, 100 << 20)));
     let (mut right, mut errors) = (0, 0);
     for offset in (0..content.len() as u64 - 5000).step_by(5000) {
         match machine.read(offset, 5000) {

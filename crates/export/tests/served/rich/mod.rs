@@ -65,6 +65,13 @@ impl World {
         self.tree.path.join(path)
     }
 
+    /// Makes the file system of the tree one that cannot be written. What other tests start has
+    /// this one's descriptors until it is another program, and what is open for writing is in the
+    /// way.
+    fn make_read_only(&self) {
+        self.locally("timeout 20 sh -c 'until mount -o remount,ro $PWD; do sleep 0.1; done'");
+    }
+
     /// Something that an administrator does in the tree without asking the server.
     fn locally(&self, script: &str) -> String {
         let (script, top) = (script.to_owned(), self.tree.path.clone());

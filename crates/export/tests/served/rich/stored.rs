@@ -295,8 +295,7 @@ fn lists_that_the_file_system_does_not_take_change_nothing() {
     assert_eq!(world.open(&who, &file.handle, Access::Read), Ok(()));
     assert_eq!(world.open(&carol(), &file.handle, Access::Read), DENIED);
     assert_eq!(world.attributes(&file.handle).mode & 0o077, 0);
-    let read_only = world.locally(&format!("mount -o remount,ro {}", mounted.path.display()));
-    assert_eq!(read_only, "");
+    world.make_read_only();
     assert_eq!(
         world.set(&alice(), &file, &["A::7:r"]),
         Err(FsError::ReadOnly)

@@ -341,11 +341,11 @@ fn nothing_is_stored_on_what_is_full_read_only_or_immutable_and_looking_goes_on(
 
     let at = mounted.path.clone();
     assert_eq!(asked_again(&world, &at), [1, 2, 3]);
-    assert_eq!(
-        rests(&world, &at, "rm filler; mount -o remount,ro $PWD"),
-        (0, 1)
-    );
-    assert_eq!(rests(&world, &at, "mount -o remount,rw $PWD"), (1, 0));
+    world.locally("rm filler");
+    world.make_read_only();
+    assert_eq!(rests(&world, &at), (0, 1));
+    world.locally("mount -o remount,rw $PWD");
+    assert_eq!(rests(&world, &at), (1, 0));
     assert!(world.has_view("free") && !world.has_view("fixed"));
     world.locally("chattr -i fixed");
 }
@@ -374,10 +374,9 @@ fn asked_again(world: &World, path: &Path) -> [u64; 3] {
     })
 }
 
-/// What becomes of the view of `free` in an export that does not rest, after a change: stored, and
+/// What becomes of the view of `free` in an export that does not rest: stored, and
 /// not stored for a file system that cannot be written.
-fn rests(world: &World, path: &Path, script: &str) -> (u64, u64) {
-    world.locally(script);
+fn rests(world: &World, path: &Path) -> (u64, u64) {
     let path = path.to_owned();
     // On another thread, because each has one worker.
     world.root.run(move || {
