@@ -9,14 +9,17 @@
 //! Scenes with clusters of servers, tests that wait for the windows of reservations, and those that
 //! repeat in small what `cargo xtask deep` does take more time than all others together. They are a
 //! step of their own ([`long`]).
+//!
+//! All have a temporary directory that is theirs ([`playground`]).
 
 use super::Verdict;
 use super::steps::{late, verdict};
+use crate::scratch::Scratch;
 use crate::{process, workspace};
 use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Test programs that touch nothing but their own directories and loopback.
@@ -80,7 +83,8 @@ const UNIT_TESTS_NICE: &str = "15";
 
 /// Compiles all tests.
 pub(super) fn build(limit: Duration) -> Result<Verdict> {
-    let mut build = cargo(&["--no-run", "--lib", "--bins", "--tests"], &[], 0);
+    let mut build = workspace::cargo(&["test", "--locked", "--workspace"]);
+    build.args(["--no-run", "--lib", "--bins", "--tests"]);
     process::stream(&mut build, limit).map(verdict)
 }
 
@@ -92,6 +96,8 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
         .map(String::as_str)
         .filter(|name| !LONG_ALONE.contains(name))
         .partition(|name| BESIDE.contains(name));
+    let scratch = playground()?;
+    let cargo = |what: &[&str], programs: &[&str], more| cargo(what, programs, more, &scratch);
     let mut one_by_one = cargo(&[], &others, ONE_BY_ONE_MORE);
     one_by_one.arg("--");
     for module in LONG {
@@ -120,9 +126,10 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
 /// Runs the long ones.
 pub(super) fn long(limit: Duration) -> Result<Verdict> {
     let begun = Instant::now();
-    let mut modules = cargo(&[], &[LONG_PROGRAM], ONE_BY_ONE_MORE);
+    let scratch = playground()?;
+    let mut modules = cargo(&[], &[LONG_PROGRAM], ONE_BY_ONE_MORE, &scratch);
     modules.arg("--").args(LONG);
-    let programs = cargo(&[], &LONG_ALONE, ONE_BY_ONE_MORE);
+    let programs = cargo(&[], &LONG_ALONE, ONE_BY_ONE_MORE, &scratch);
     for mut command in [modules, programs] {
         let left = limit.saturating_sub(begun.elapsed());
         let outcome = process::tee(&mut command, left)?;
@@ -173,9 +180,25 @@ fn endless(output: &str) -> Vec<&str> {
     endless.map(|(name, _)| name).collect()
 }
 
+/// A temporary directory for tests, for all users as the system's is. ext4 puts files into the part
+/// of a file system where their directory lies, and looks for a place past all that were deleted
+/// there in the last minute; thousands are, and of what some tests took that was two thirds. What
+/// is made in the top of a hierarchy (`chattr +T`) lies in different parts.
+fn playground() -> Result<Scratch> {
+    let scratch = Scratch::new("ci")?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    std::fs::set_permissions(scratch.path(), mode)?;
+    // Other file systems know nothing of it, and need not.
+    let mut chattr = Command::new("chattr");
+    chattr.arg("+T").arg(scratch.path()).stderr(Stdio::null());
+    drop(chattr.status());
+    Ok(scratch)
+}
+
 /// `cargo test` for the whole workspace, so that every lane is compiled with the same features.
-fn cargo(what: &[&str], programs: &[&str], tests_more: usize) -> Command {
+fn cargo(what: &[&str], programs: &[&str], tests_more: usize, scratch: &Scratch) -> Command {
     let mut command = workspace::cargo(&["test", "--locked", "--workspace"]);
+    command.env("TMPDIR", scratch.path());
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let tests = (processors + tests_more).to_string();
     command.env("RUST_TEST_THREADS", tests).args(what);
