@@ -1,7 +1,7 @@
 //! Callers of whom the kernel says less than it knows, and what a right to change ACLs is not, on
 //! a volume with rich ACLs.
 
-use crate::acl::{AUDIT, AYA, OTHER, Office, may, posix_of, shell};
+use crate::acl::{AUDIT, AYA, OTHER, OWNER, Office, may, posix_of, shell};
 use crate::common::{obstacle, run, text};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -205,4 +205,48 @@ fn an_edit_that_cannot_be_written_down_is_not_made() {
     let lines = fs::read_to_string(&log).unwrap();
     assert_eq!(lines.lines().count(), 1, "{lines}");
     assert!(lines.contains(" posix->rich \"/audited\""), "{lines}");
+}
+
+/// Closed by its owner between the look-ups of two users, on their machine or on another one.
+#[test]
+fn what_is_closed_between_the_look_ups_of_two_users_is_open_to_neither() {
+    if let Some(why) = obstacle() {
+        return eprintln!("{why}");
+    }
+    let mut office = Office::new();
+    let volume = office.volume.clone();
+    office.acl(&["enable", &volume]);
+    for name in ["posix", "rich"] {
+        let file = office.export().join(name);
+        fs::write(&file, name).unwrap();
+        chown(&file, Some(OWNER), Some(OWNER)).unwrap();
+    }
+    let mount = office.scene.mount("m", &["--allow-other"]);
+    let another = office.scene.mount("another", &["--allow-other"]);
+    for (name, closing) in [
+        ("posix", &mount),
+        ("rich", &mount),
+        ("posix", &another),
+        ("rich", &another),
+    ] {
+        let (read, close) = (format!("cat {name}"), format!("chmod 000 {name}"));
+        if name == "rich" {
+            let entries = format!("A::OWNER@:rwatTcCoy,A::{AYA}:rtcy,A::{OTHER}:rtcy");
+            office.acl(&["set", &office.file(name), "--set", &entries]);
+        } else {
+            assert!(may(OWNER, None, &mount, "chmod 644 posix"));
+        }
+        let ok = [AYA, OTHER].map(|user| may(user, None, &another, &read));
+        assert_eq!(ok, [true; 2], "{name}");
+        assert!(may(AYA, None, &mount, &read), "{name}");
+        assert!(may(OWNER, None, closing, &close), "{name}");
+        for mount in [&mount, &another] {
+            let open = [OTHER, AYA].map(|user| may(user, None, mount, &read));
+            assert_eq!(open, [false; 2], "{name} on {}", mount.display());
+            assert!(may(OTHER, None, mount, &format!("stat {name}")), "{name}");
+        }
+    }
+    for mount in [mount, another] {
+        office.scene.umount(&mount);
+    }
 }
