@@ -200,6 +200,7 @@ fn a_machine_that_stops_while_lists_are_stored_has_one_of_the_truths() {
         crash("mkfs.ext4", &quickly, 64 << 20, "noatime", crashes),
         // The clone has the same identity as what it is of.
         crash("mkfs.xfs", &["-q"], 320 << 20, "noatime,nouuid", crashes),
+        crash("mkfs.btrfs", &["-q"], 256 << 20, "noatime", crashes),
     ];
     for found in found {
         let seen = found.iter().filter(|count| **count > 0).count();
