@@ -107,7 +107,10 @@ impl Asked<'_> {
             };
         }
         if who.uid == 0 {
-            return Explained::by(true, wanted, Grounds::Superuser);
+            return Explained {
+                origin: self.origin(),
+                ..Explained::by(true, wanted, Grounds::Superuser)
+            };
         }
         let mut rest = wanted - Rights::DELETE;
         // Names are made and removed on the way through it.
@@ -142,7 +145,10 @@ impl Asked<'_> {
         let mut by = self.own(who, wanted);
         let owner = (self.mode & mode::STICKY, self.target.uid);
         if by.is_allowed && operation::judge_sticky(who, owner, victim_uid).is_err() {
-            by = Explained::by(false, Rights::DELETE, Grounds::Sticky);
+            by = Explained {
+                origin: self.origin(),
+                ..Explained::by(false, Rights::DELETE, Grounds::Sticky)
+            };
         }
         by.is_directorys = true;
         by

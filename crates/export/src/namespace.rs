@@ -330,6 +330,7 @@ impl Export {
         let caller = worker.assume(principal)?;
         let directory = self.resolve(&caller, parent)?;
         let place = (parent, &*directory);
+        let _turn = self.rich.taking_turn([parent]);
         let search = self.way_to_search(principal, place)?;
         let victim = self.seen(by_way(&caller, search, || self.peek(&*directory, name)))?;
         let asking = Asking {
@@ -372,6 +373,7 @@ impl Export {
         let (from_handle, to_handle) = (from, to);
         let from = self.resolve(&caller, from)?;
         let to = self.resolve(&caller, to)?;
+        let _turn = self.rich.taking_turn([from_handle, to_handle]);
         let flags = match mode {
             RenameMode::Replace => RenameFlags::empty(),
             RenameMode::NoReplace => RenameFlags::NOREPLACE,

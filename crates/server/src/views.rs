@@ -416,8 +416,12 @@ fn work_on_all(
     let Resumed { places, figures } = noting.resumed();
     let mut walk = ViewWalk::new(export, work, asked.dry_run, places).having(figures);
     let mut counted = figures.files;
+    let note = |edit: &AclEdit| write_down(volume, edit, true);
     let ended = loop {
-        let walked = export.walk_views(worker, &mut walk, WORK_TIME);
+        let walked = export.walk_views(worker, &mut walk, WORK_TIME, &note);
+        for edit in &walked.unmade {
+            let _ = worker.as_server(|| write_down(volume, edit, false));
+        }
         let figures = walk.figures();
         if let Some(task) = &task {
             task.add(figures.files - counted);
@@ -430,13 +434,11 @@ fn work_on_all(
         }
         let stops = state.stops || is_stopping();
         drop(state);
-        match walked {
-            Ok(walked) => {
-                write_down(volume, worker, &walked.edits);
-                tell(core, volume, &walked.changed);
-            }
-            Err(FsError::NoSpace) => break AclWorkState::Full,
-            Err(_) => break AclWorkState::ReadOnly,
+        tell(core, volume, &walked.changed);
+        match walked.stopped_by {
+            None => {}
+            Some(FsError::NoSpace) => break AclWorkState::Full,
+            Some(_) => break AclWorkState::ReadOnly,
         }
         if walk.is_over() {
             break AclWorkState::Done;
@@ -453,20 +455,17 @@ fn work_on_all(
     }
 }
 
-/// Writes down whose truth is POSIX again.
-fn write_down(volume: &Volume, worker: &Worker, edits: &[AclEdit]) {
-    let Some(audit) = &volume.audit else { return };
-    let root = Principal::root();
-    for edit in edits {
-        let noted = worker.as_server(|| audit.note(&root, edit, true));
-        if !matches!(noted, Ok(Ok(()))) {
-            tracing::error!(
-                volume = volume.name,
-                path = edit.path,
-                "an edit is not written down"
-            );
-        }
-    }
+/// Writes down, as the server, whose truth is to be POSIX again, or that it is not.
+fn write_down(volume: &Volume, edit: &AclEdit, is_made: bool) -> Result<(), FsError> {
+    let Some(audit) = &volume.audit else {
+        return Ok(());
+    };
+    let noted = audit.note(&Principal::root(), edit, is_made);
+    noted.map_err(|error| {
+        let (volume, path) = (&volume.name, &edit.path);
+        tracing::error!(volume, path, %error, "an edit is not written down");
+        FsError::Io
+    })
 }
 
 /// Has clients told that the server itself has moved these files' times of change.

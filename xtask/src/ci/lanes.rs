@@ -1,10 +1,10 @@
-//! The tests of the workspace, in three lanes.
+//! The tests of the workspace, in four lanes.
 //!
 //! Cargo runs one test program after the other, and the longest of them sleep most of their time:
 //! they wait for leases to run out, for servers that keep silent, for a cluster to choose a leader.
-//! Those that neither mount anything nor make namespaces run beside all others. The others stay one
-//! after the other: a mount namespace that one of them makes keeps the mounts of another alive.
-//! Unit tests never mount anything, so they are a lane as well.
+//! Those that neither mount anything nor make namespaces run beside all others, the longest of them
+//! by itself. The others stay one after the other: a mount namespace that one of them makes keeps
+//! the mounts of another alive. Unit tests never mount anything, so they are a lane as well.
 //!
 //! Scenes with clusters of servers, tests that wait for the windows of reservations, and those that
 //! repeat in small what `cargo xtask deep` does take more time than all others together. They are a
@@ -23,10 +23,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Test programs that touch nothing but their own directories and loopback.
-const BESIDE: [&str; 19] = [
+const BESIDE: [&str; 18] = [
     "acl",
     "conformance",
-    "hostile",
     "images",
     "it",
     "link",
@@ -44,6 +43,8 @@ const BESIDE: [&str; 19] = [
     "throughput",
     "waste",
 ];
+/// One of them that takes as long as all others: it waits for clients that say nothing.
+const BESIDE_ALONE: &str = "hostile";
 
 /// Modules of [`LONG_PROGRAM`] whose tests start clusters, wait for windows or the kernel, boot
 /// machines, or repeat in small what `cargo xtask deep` does.
@@ -94,7 +95,7 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
     let (beside, others): (Vec<_>, Vec<_>) = names
         .iter()
         .map(String::as_str)
-        .filter(|name| !LONG_ALONE.contains(name))
+        .filter(|name| !LONG_ALONE.contains(name) && *name != BESIDE_ALONE)
         .partition(|name| BESIDE.contains(name));
     let scratch = playground()?;
     let cargo = |what: &[&str], programs: &[&str], more| cargo(what, programs, more, &scratch);
@@ -105,7 +106,8 @@ pub(super) fn run(limit: Duration) -> Result<Verdict> {
     }
     let (shown, kept) = std::thread::scope(|scope| {
         let units = nice(&cargo(&["--lib", "--bins"], &[], UNIT_TESTS_MORE));
-        let lanes = [units, cargo(&[], &beside, BESIDE_MORE)];
+        let alone = cargo(&[], &[BESIDE_ALONE], ONE_BY_ONE_MORE);
+        let lanes = [units, cargo(&[], &beside, BESIDE_MORE), alone];
         let lanes = lanes.map(|mut lane| scope.spawn(move || process::capture(&mut lane, limit)));
         let shown = process::tee(&mut one_by_one, limit);
         let kept = lanes.map(|lane| {
@@ -295,7 +297,9 @@ mod tests {
     #[test]
     fn every_test_program_is_in_a_lane() {
         let names = programs(&workspace::root().join("crates")).unwrap();
-        let others = LONG_ALONE.iter().chain(&[LONG_PROGRAM, "served"]);
+        let others = LONG_ALONE
+            .iter()
+            .chain(&[LONG_PROGRAM, BESIDE_ALONE, "served"]);
         for name in BESIDE.iter().chain(others) {
             assert!(names.iter().any(|n| n == name), "{name}");
         }

@@ -139,19 +139,24 @@ fn clippy(limit: Duration) -> Result<Verdict> {
     if_in_time(workspace::cargo(&arguments), limit)
 }
 
-/// Of crates whose documentation has examples. By themselves libraries have other features of what
-/// they depend on than with the programs, and for all of them most of it would be compiled anew.
+/// Of crates whose documentation has examples: others say in their manifests that they have none,
+/// which saves reading each once more. By itself a library has other features of what it depends on
+/// than with the programs, and most of that would be compiled anew.
 fn doctest(limit: Duration) -> Result<Verdict> {
     let tree = Tree::read(workspace::root())?;
     let with_examples = tree.rust().filter(|file| has_example(file.text()));
     let crates: BTreeSet<&str> = with_examples.filter_map(File::crate_name).collect();
+    for name in &crates {
+        let manifest = tree.get(&format!("crates/{name}/Cargo.toml"));
+        if manifest.is_some_and(|file| file.text().contains("doctest = false")) {
+            let why = format!("{name} has examples, and its manifest says \"doctest = false\"");
+            return Ok(Verdict::Failed(why));
+        }
+    }
     if crates.is_empty() {
         return Ok(Verdict::Skipped("no crate has examples".to_owned()));
     }
-    let mut command = workspace::cargo(&["test", "--locked", "--doc"]);
-    for name in crates {
-        command.args(["--package", name]);
-    }
+    let command = workspace::cargo(&["test", "--locked", "--workspace", "--doc"]);
     loud(command, limit)
 }
 
@@ -255,6 +260,8 @@ mod tests {
         }
         assert!(!has_example(&with("```toml")));
         let tree = Tree::read(workspace::root()).unwrap();
+        let manifest = tree.get("crates/base/Cargo.toml").unwrap();
+        assert!(manifest.text().contains("doctest = false"));
         let seeds = tree.get("crates/sim/src/seeds.rs").unwrap();
         assert!(has_example(seeds.text()));
     }

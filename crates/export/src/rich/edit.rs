@@ -181,10 +181,10 @@ impl Export {
             }
         }
         caller.with(WRITING, || {
-            remove(&path, STORED)?;
             if let (Some(before), None) = (&before, &rich.list) {
-                restore(&path, &attributes, before)?;
+                restore_under_unreadable(&path, &attributes, before)?;
             }
+            remove(&path, STORED)?;
             remove(&path, BEFORE)
         })??;
         Ok((self.attributes_of(handle, fd)?, Some(edit)))
@@ -192,7 +192,7 @@ impl Export {
 
     /// Has an edit written down before it is made, as the server; then the thread is the caller
     /// again.
-    fn noted<'a>(
+    pub(super) fn noted<'a>(
         &self,
         (worker, principal): (&'a Worker, &Principal),
         fd: impl AsFd,
@@ -273,6 +273,22 @@ fn restore_beside(
     let nobody = RichAcl::new(Vec::new()).expect("it is short");
     write(path, &Stored::unsettled(nobody))?;
     restore(path, attributes, before)
+}
+
+/// Puts back what was before, while a list that nobody can read lets nobody in. Only where that
+/// takes the room is it removed first.
+fn restore_under_unreadable(
+    path: &CStr,
+    attributes: &Attributes,
+    before: &Before,
+) -> Result<(), FsError> {
+    match restore(path, attributes, before) {
+        Err(FsError::NoSpace | FsError::QuotaExceeded | FsError::TooBig) => {
+            remove(path, STORED)?;
+            restore(path, attributes, before)
+        }
+        done => done,
+    }
 }
 
 /// Puts back what was before.

@@ -13,8 +13,9 @@
 //!
 //! Where one part of a change is judged here and another by the kernel, the whole call is made past
 //! the kernel; so its judgement about the other part is asked for before ([`Export::judge`]).
-//! Between judgement and call somebody who may change the directory can put another inode under the
-//! name; he could have removed it himself.
+//! Between judgement and call no client takes the name away, so that nobody can put another inode
+//! under it ([`RichTree::taking_turn`](super::RichTree::taking_turn)). Programs of this machine are
+//! not waited for: who may change the directory by the kernel's rule can do that.
 
 use super::{RichFile, Way};
 use crate::cache::Pin;

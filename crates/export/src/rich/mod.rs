@@ -96,7 +96,7 @@ use crate::worker::Assumed;
 use acl::{RichAcl, Rights, Stored, Target};
 use base::{Attributes, FileKind, FsError, Handle, Principal};
 use cache::Lists;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use std::cell::Cell;
@@ -132,6 +132,8 @@ pub(crate) struct RichTree {
     names: OnceLock<Arc<dyn Names>>,
     /// One edit of a file at a time.
     turns: [Mutex<()>; TURNS],
+    /// One taking of a name from a directory at a time.
+    takings: [Mutex<()>; TURNS],
 }
 
 impl RichTree {
@@ -144,16 +146,41 @@ impl RichTree {
             figures: Figures::default(),
             names: OnceLock::new(),
             turns: Default::default(),
+            takings: Default::default(),
         }
     }
 
     /// Waits for its turn to edit a file's list. Held while a handful of system calls run; only
     /// edits wait for each other.
     pub(crate) fn turn(&self, handle: &Handle) -> MutexGuard<'_, ()> {
-        let last = handle.as_bytes().last().copied().unwrap_or_default();
-        let turn = self.turns[usize::from(last) % TURNS].lock();
+        let turn = self.turns[turn_of(handle)].lock();
         turn.unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Waits until no name is taken from these directories that somebody else may not take: what
+    /// was judged has its name until the kernel is told to take it. Without rich ACLs the kernel
+    /// judges and takes in one.
+    pub(crate) fn taking_turn<const N: usize>(
+        &self,
+        directories: [&Handle; N],
+    ) -> Vec<MutexGuard<'_, ()>> {
+        if !self.is_on.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut places = directories.map(turn_of).to_vec();
+        places.sort_unstable();
+        places.dedup();
+        let turns = places.into_iter().map(|place| {
+            let turn = self.takings[place].lock();
+            turn.unwrap_or_else(PoisonError::into_inner)
+        });
+        turns.collect()
+    }
+}
+
+fn turn_of(handle: &Handle) -> usize {
+    let last = handle.as_bytes().last().copied().unwrap_or_default();
+    usize::from(last) % TURNS
 }
 
 #[derive(Default)]
@@ -201,6 +228,43 @@ impl RichFile {
     fn allows(&self, who: &Principal, wanted: Rights) -> bool {
         acl::permits(self.list.as_deref(), who, &self.target, wanted)
     }
+}
+
+/// How often it is tried to see attributes and list of one moment.
+const SEEN_TRIES: usize = 64;
+
+/// What a file is, and its list.
+struct Seen {
+    attributes: Attributes,
+    stored: Option<Arc<StoredList>>,
+    /// It was not known before.
+    is_read: bool,
+}
+
+/// Looks at attributes, and at the list that belongs to them, until both are of one moment. A list
+/// that was known is that of its attributes.
+fn at_one_moment(
+    look: impl Fn() -> Result<Attributes, FsError>,
+    list: impl Fn(&Attributes) -> Result<(Option<Arc<StoredList>>, bool), FsError>,
+) -> Result<Seen, FsError> {
+    let mut attributes = look()?;
+    for _ in 0..SEEN_TRIES {
+        let (stored, is_read) = list(&attributes)?;
+        let now = match is_read && stored.is_some() {
+            true => look()?,
+            false => attributes.clone(),
+        };
+        let of_decisions = |of: &Attributes| (of.changed, of.mode, of.uid, of.gid);
+        if of_decisions(&now) == of_decisions(&attributes) {
+            return Ok(Seen {
+                attributes,
+                stored,
+                is_read,
+            });
+        }
+        attributes = now;
+    }
+    Err(FsError::Busy)
 }
 
 /// The target of decisions that attributes describe.
@@ -278,17 +342,11 @@ impl Export {
         if !self.is_rich() {
             return Ok(None);
         }
-        let attributes = stat(fd.as_fd())?.attributes;
-        // The permissions of a link are nobody's concern, and its attributes cannot be named.
-        if attributes.kind == FileKind::Symlink {
-            return Ok(None);
-        }
-        let is_read = Cell::new(false);
-        let read = || {
-            is_read.set(true);
-            self.read_stored(fd.as_fd())
-        };
-        let stored = self.rich.lists.get(handle, attributes.changed, read)?;
+        let Seen {
+            attributes,
+            stored,
+            is_read,
+        } = self.see(handle, fd.as_fd())?;
         let Some(stored) = stored else {
             return Ok(None);
         };
@@ -304,7 +362,7 @@ impl Export {
                     Some(Arc::new(list))
                 }
                 mode => {
-                    if mode.is_none() && is_read.get() {
+                    if mode.is_none() && is_read {
                         self.rich.views.queue.push_unsettled(handle);
                     }
                     Some(stored.list())
@@ -316,6 +374,28 @@ impl Export {
             target,
             attributes,
         }))
+    }
+
+    /// Attributes and list of one moment: those of two would decide what neither list does, and
+    /// look as if somebody had called chmod(2) in between.
+    ///
+    /// # Errors
+    /// [`FsError::Busy`] for a file that is changed all the time; else the kernel's.
+    fn see(&self, handle: &Handle, fd: BorrowedFd<'_>) -> Result<Seen, FsError> {
+        let look = || Ok(stat(fd)?.attributes);
+        at_one_moment(look, |attributes| {
+            // The permissions of a link are nobody's concern, and its attributes cannot be named.
+            if attributes.kind == FileKind::Symlink {
+                return Ok((None, false));
+            }
+            let is_read = Cell::new(false);
+            let read = || {
+                is_read.set(true);
+                self.read_stored(fd)
+            };
+            let stored = self.rich.lists.get(handle, attributes.changed, read)?;
+            Ok((stored, is_read.get()))
+        })
     }
 
     /// The stored bytes; `None` if there are none.
@@ -417,5 +497,42 @@ impl StoredList {
     fn list(&self) -> Arc<RichAcl> {
         let (_, list) = self.parsed.as_ref().expect("it was asked for before");
         list.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Attributes of a file, with another mode.
+    fn attributes(mode: u16) -> Attributes {
+        let file = tempfile::tempfile().unwrap();
+        Attributes {
+            mode,
+            ..stat(file.as_fd()).unwrap().attributes
+        }
+    }
+
+    #[test]
+    fn attributes_and_list_are_of_one_moment() {
+        let (before, after) = (attributes(0o644), attributes(0o600));
+        let stored = |mode| Arc::new(StoredList::read(&[mode]));
+        let (looks, lists) = (Cell::new(0), Cell::new(0));
+        let count = |of: &Cell<u32>| of.replace(of.get() + 1);
+        // The file gets another list between the first look and the first reading.
+        let look = || Ok(if count(&looks) == 0 { &before } else { &after }.clone());
+        let list = |_: &Attributes| {
+            count(&lists);
+            Ok((Some(stored(1)), true))
+        };
+        let seen = at_one_moment(look, list).unwrap();
+        assert_eq!((seen.attributes.mode, lists.get()), (0o600, 2));
+        // One that was known belongs to what it was asked for.
+        looks.set(0);
+        let known = at_one_moment(look, |_| Ok((Some(stored(1)), false))).unwrap();
+        assert_eq!((known.attributes.mode, looks.get()), (0o644, 1));
+        let mode = Cell::new(0_u16);
+        let restless = || Ok(attributes(mode.replace(mode.get() + 1)));
+        assert_eq!(at_one_moment(restless, list).err(), Some(FsError::Busy));
     }
 }

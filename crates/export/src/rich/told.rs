@@ -148,8 +148,11 @@ pub(super) fn has_access(path: &CStr) -> bool {
     !matches!(asked, Err(Errno::NODATA | Errno::OPNOTSUPP))
 }
 
+/// Sets permission bits. Of set-user-ID, set-group-ID and sticky those stay that are wanted and
+/// are still there: a write in between has taken them away.
 fn chmod(path: &CStr, mode: u16) -> Result<(), FsError> {
-    let mode = Mode::from_raw_mode(mode.into());
+    let now = rustix::fs::stat(path).map_err(fs_error)?.st_mode;
+    let mode = Mode::from_raw_mode(u32::from(mode) & (now | 0o777));
     rustix::fs::chmodat(CWD, path, mode, rustix::fs::AtFlags::empty()).map_err(fs_error)
 }
 

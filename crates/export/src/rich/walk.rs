@@ -6,6 +6,7 @@
 //! restart. What it does to a file it does once, however often it comes by.
 
 use super::AclEdit;
+use super::edit::Note;
 use super::store::Kept;
 use super::view::Unstored;
 use crate::export::Export;
@@ -46,8 +47,11 @@ pub struct WalkFigures {
 pub struct Walked {
     /// Files whose times of change have moved.
     pub changed: Vec<Handle>,
-    /// Files whose truth is POSIX again.
-    pub edits: Vec<AclEdit>,
+    /// What was to be made by what `note` was told, and could not be.
+    pub unmade: Vec<AclEdit>,
+    /// [`FsError::ReadOnly`] and [`FsError::NoSpace`] if nothing can be stored here now, so that
+    /// it ended early. What concerns one file is counted.
+    pub stopped_by: Option<FsError>,
 }
 
 /// A directory on the way down.
@@ -139,19 +143,28 @@ impl Export {
         stat.map_or(0, |stat| stat.f_files.saturating_sub(stat.f_ffree))
     }
 
-    /// Goes on for about `time`.
-    ///
-    /// # Errors
-    /// [`FsError::ReadOnly`] and [`FsError::NoSpace`] if nothing can be stored here now. What
-    /// concerns one file is counted.
+    /// Goes on for about `time`. `note` is told of each file whose truth is to be POSIX again,
+    /// before that is made; what it refuses is not made.
     pub fn walk_views(
         &self,
         worker: &Worker,
         walk: &mut ViewWalk,
         time: Duration,
-    ) -> Result<Walked, FsError> {
-        let end = Instant::now() + time;
+        note: Note<'_>,
+    ) -> Walked {
         let mut walked = Walked::default();
+        walked.stopped_by = self.walk_on(worker, walk, time, (note, &mut walked)).err();
+        walked
+    }
+
+    fn walk_on(
+        &self,
+        worker: &Worker,
+        walk: &mut ViewWalk,
+        time: Duration,
+        (note, walked): (Note<'_>, &mut Walked),
+    ) -> Result<(), FsError> {
+        let end = Instant::now() + time;
         while let Some(level) = walk.levels.last_mut() {
             if Instant::now() >= end {
                 break;
@@ -160,7 +173,7 @@ impl Export {
                 if level.is_listed {
                     walk.levels.pop();
                 } else {
-                    self.next_page(worker, walk, &mut walked)?;
+                    self.next_page(worker, walk, (note, &mut *walked))?;
                 }
                 continue;
             };
@@ -175,9 +188,9 @@ impl Export {
                 }
                 continue;
             }
-            self.visit(worker, walk, &node.handle, &mut walked)?;
+            self.visit(worker, walk, &node.handle, (note, &mut *walked))?;
         }
-        Ok(walked)
+        Ok(())
     }
 
     /// Lists on in the directory that the walk is in; a directory itself is visited when it is
@@ -186,7 +199,7 @@ impl Export {
         &self,
         worker: &Worker,
         walk: &mut ViewWalk,
-        walked: &mut Walked,
+        (note, walked): (Note<'_>, &mut Walked),
     ) -> Result<(), FsError> {
         let root = Principal::root();
         let Some(level) = walk.levels.last_mut() else {
@@ -209,7 +222,7 @@ impl Export {
             }
         }
         match cookie {
-            0 => self.visit(worker, walk, &directory, walked),
+            0 => self.visit(worker, walk, &directory, (note, walked)),
             _ => Ok(()),
         }
     }
@@ -219,11 +232,14 @@ impl Export {
         worker: &Worker,
         walk: &mut ViewWalk,
         handle: &Handle,
-        walked: &mut Walked,
+        (note, walked): (Note<'_>, &mut Walked),
     ) -> Result<(), FsError> {
         walk.figures.files += 1;
         let done = match walk.work {
-            ViewWork::Compact => self.compact(worker, walk.dry_run, handle, walked),
+            ViewWork::Compact => {
+                let note = (!walk.dry_run).then_some(note);
+                self.compact(worker, handle, note, &mut walked.unmade)
+            }
             ViewWork::Convert { all } => match self.wants_view(worker, handle, all) {
                 Ok(true) if !walk.dry_run => match self.keep_view(worker, handle) {
                     Ok(Kept::Stored) => Ok(true),
@@ -262,21 +278,18 @@ impl Export {
         }
         Ok(())
     }
+
     /// Removes what is stored with a file and is what a conversion gives; whether there was
-    /// something.
+    /// something. Without `note` it only looks.
     fn compact(
         &self,
         worker: &Worker,
-        dry_run: bool,
         handle: &Handle,
-        walked: &mut Walked,
+        note: Option<Note<'_>>,
+        unmade: &mut Vec<AclEdit>,
     ) -> Result<bool, FsError> {
-        let had_view = self.drop_view(worker, handle, dry_run)?;
-        let edit = self.compact_truth(worker, handle, dry_run)?;
-        let had_list = edit.is_some();
-        if !dry_run {
-            walked.edits.extend(edit);
-        }
+        let had_view = self.drop_view(worker, handle, note.is_none())?;
+        let had_list = self.compact_truth(worker, handle, note, unmade)?;
         Ok(had_view || had_list)
     }
 }

@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 
 /// Files that are named one by one.
 const NAMED_MAX: usize = 100;
+/// Pairs of groups that are named of one file.
+const WIDENINGS_MAX: usize = 100;
 
 /// Say what giving rights would mean, for whom, without changing anything
 #[derive(Debug, clap::Args)]
@@ -138,18 +140,18 @@ async fn look(visit: &Visit<'_>, edit: &Edit, found: &mut Found) -> Result<()> {
     };
     let before = read(volume, who, view.node).await?;
     let after = edit.apply(&before, is_directory)?;
-    let (told, wider, becomes_rich) = match is_truth(volume, who, view.node).await? {
-        true => (of_rich(&before, &after, &target), Vec::new(), false),
+    if before.aces() == after.aces() {
+        return Ok(());
+    }
+    let (told, (wider, more), becomes_rich) = match is_truth(volume, who, view.node).await? {
+        true => (of_rich(&before, &after, &target), (Vec::new(), 0), false),
         false => {
             let access = posix_acl(volume, who, view.node, b"system.posix_acl_access").await?;
             let file = posix(attributes, access.as_ref());
             let told = changes(&Truth::Posix(file), &Truth::Rich(&after), &target);
-            (told, widenings(&file).collect(), true)
+            (told, wider(&file), true)
         }
     };
-    if before.aces() == after.aces() {
-        return Ok(());
-    }
     found.would_change += 1;
     found.would_become_rich += u64::from(becomes_rich);
     found.widenings += u64::from(!wider.is_empty());
@@ -160,14 +162,14 @@ async fn look(visit: &Visit<'_>, edit: &Edit, found: &mut Found) -> Result<()> {
     });
     let names: Vec<_> = names.collect();
     if found.named.len() < NAMED_MAX {
-        let wider = wider.iter().map(widening_text);
         let changes = names
             .iter()
             .map(|(who, gained, lost)| json!({"who": who, "gained": gained, "lost": lost}));
         found.named.push(json!({
             "file": visit.path,
             "changes": changes.collect::<Vec<_>>(),
-            "widenings": wider.collect::<Vec<_>>(),
+            "widenings": wider,
+            "widenings_more": more,
         }));
     }
     for change in names {
@@ -221,7 +223,46 @@ pub(super) fn named(who: &acl::Who, identities: &impl Identities) -> String {
     }
 }
 
-pub(super) fn widening_text(widening: &Widening) -> String {
+/// What the members of two groups may do at once when the view of a POSIX ACL is the truth, in
+/// words; and how many more pairs there are than are named. They are as many as the square of the
+/// groups, whom a file's owner chooses.
+pub(super) fn wider(file: &PosixFile<'_>) -> (Vec<String>, usize) {
+    let mut all = widenings(file);
+    let named = all.by_ref().take(WIDENINGS_MAX);
+    let named = named.map(|pair| widening_text(&pair)).collect();
+    (named, all.count())
+}
+
+fn widening_text(widening: &Widening) -> String {
     let [one, other] = widening.groups.each_ref().map(|who| named(who, &UnixIds));
     format!("{one} and {other}: {}", widening.bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use acl::{PosixEntry, PosixWho};
+
+    #[test]
+    fn pairs_of_groups_are_named_up_to_a_number_and_counted_beyond() {
+        let entry = |who, bits| PosixEntry { who, bits };
+        let mut entries = vec![entry(PosixWho::Owner, 6)];
+        entries.push(entry(PosixWho::OwningGroup, 0));
+        let groups = (0..60).map(|gid| entry(PosixWho::Group(gid), 4 >> (gid % 2)));
+        entries.extend(groups);
+        entries.extend([entry(PosixWho::Mask, 7), entry(PosixWho::Others, 0)]);
+        let access = PosixAcl::new(entries).unwrap();
+        let file = PosixFile {
+            uid: 1,
+            gid: 1_000,
+            mode: 0o670,
+            access: Some(&access),
+        };
+        let (named, more) = wider(&file);
+        assert_eq!(
+            (named.len(), more),
+            (WIDENINGS_MAX, 30 * 30 - WIDENINGS_MAX)
+        );
+        assert_eq!(named[0], "group 0 and group 1: rw-");
+    }
 }

@@ -19,7 +19,7 @@
 
 use super::edit::Edit;
 use super::get::entry_json;
-use super::plan::{named, posix, posix_acl, widening_text};
+use super::plan::{named, posix, posix_acl, wider};
 use super::who::LocalIds;
 use super::{NFS4, Place, at, failed, is_truth, who};
 use crate::address::FileAddress;
@@ -29,7 +29,7 @@ use crate::errors::{Code, Failure, Result};
 use crate::output;
 use acl::{
     Ace, Below, Caller, Change, Id, Identities, PosixAcl, PosixWho, RichAcl, Rights, Target, Truth,
-    UnixIds, changes, widenings,
+    UnixIds, changes,
 };
 use base::{Attributes, FileKind, FsError, Principal};
 use client::volume::Volume;
@@ -74,7 +74,8 @@ struct Now {
 struct Then {
     list: RichAcl,
     changes: Vec<Change>,
-    widenings: Vec<String>,
+    /// In words, and how many more there are.
+    widenings: (Vec<String>, usize),
     below: Below,
     /// By user: number, rights before, rights after.
     users: Vec<(u32, Rights, Rights)>,
@@ -119,7 +120,8 @@ impl Preview {
             "entries": entries.collect::<Vec<_>>(),
             "removed": now.gone(then).map(entry_json).collect::<Vec<_>>(),
             "changes": changes.collect::<Vec<_>>(),
-            "widenings": then.widenings,
+            "widenings": then.widenings.0,
+            "widenings_more": then.widenings.1,
             "users": users.collect::<Vec<_>>(),
             "mode": format!("{:04o}", then.below.mode),
             "posix_acl": posix_texts(then.below.access.as_ref(), &UnixIds),
@@ -163,8 +165,12 @@ impl Preview {
         if !rows.is_empty() {
             text.push_str(&output::table(["USER", "BEFORE", "AFTER"], &rows));
         }
-        for widening in &then.widenings {
+        let (widenings, more) = &then.widenings;
+        for widening in widenings {
             text.push_str(&format!("at once, refused by the POSIX ACL: {widening}\n"));
+        }
+        if *more > 0 {
+            text.push_str(&format!("and so of {more} more pairs of groups\n"));
         }
         let posix = posix_texts(then.below.access.as_ref(), &LocalIds).join(",");
         let mode = then.below.mode;
@@ -206,7 +212,7 @@ impl Now {
             false => Truth::Posix(file),
         };
         let after = Truth::Rich(&list);
-        let wider = (!self.is_rich).then(|| widenings(&file)).into_iter();
+        let wider = (!self.is_rich).then(|| wider(&file));
         let rights = users.iter().map(|user| {
             let caller = Caller::new(user);
             let of = |truth: &Truth<'_>| match user.uid {
@@ -219,7 +225,7 @@ impl Now {
         let below = below.map_err(|error| Failure::new(Code::AclText, error.to_string()))?;
         Ok(Then {
             changes: changes(&before, &after, &target),
-            widenings: wider.flatten().map(|wider| widening_text(&wider)).collect(),
+            widenings: wider.unwrap_or_default(),
             users: rights.collect(),
             below,
             list,
@@ -366,7 +372,7 @@ mod tests {
         let mut now = now(Some(access.expect("in order")));
         now.attributes.mode = 0o660;
         let then = now.then(&Edit::default(), &[]).expect("nothing is edited");
-        assert_eq!(then.widenings.len(), 1, "{:?}", then.widenings);
+        assert_eq!((then.widenings.0.len(), then.widenings.1), (1, 0));
         assert!(then.changes.is_empty(), "{:?}", then.changes);
     }
 }

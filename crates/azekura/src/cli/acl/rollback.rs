@@ -49,7 +49,15 @@ impl Rollback {
                 rich += u64::from(self.take_back(&visit).await?);
                 Ok(())
             });
-            Ok((count.await?, rich))
+            let count = count.await.map_err(|failure| match rich {
+                0 => failure,
+                1.. if self.dry_run => failure,
+                1.. => failure.leaving(format_args!(
+                    "{} went back before; the same command again does the rest",
+                    output::count(rich, "file")
+                )),
+            })?;
+            Ok((count, rich))
         };
         let (count, rich) = at(config, &self.file, &self.way, work)?;
         if self.json {

@@ -57,6 +57,9 @@ pub(in crate::cli) struct Convert {
 /// Stored views, and rich ACLs that say just that, as they are there when a backup was restored by
 /// a program that sets the list of each file; mode and POSIX ACL are the truth of these again.
 /// Nobody's rights change by it. Other rich ACLs stay; `azekura acl rollback` takes those away.
+///
+/// What mode and POSIX ACL of these were before they got their lists is forgotten: a rollback
+/// later does not bring it back. Roll back first where that is wanted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  azekura acl compact 127.0.0.1:7700/office --dry-run")]
 pub(in crate::cli) struct Compact {

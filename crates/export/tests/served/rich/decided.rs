@@ -378,7 +378,10 @@ fn what_decides_is_named_with_its_entry() {
         (false, Some((2, "D::2003:r".to_owned())))
     );
     let by = explain(&Principal::root(), Rights::ALL);
-    assert_eq!((by.is_allowed, by.grounds), (true, Grounds::Superuser));
+    assert_eq!(
+        (by.is_allowed, by.origin, by.grounds),
+        (true, Origin::Rich, Grounds::Superuser)
+    );
     let Served { export, worker, .. } = &world.tree;
     let asked = export.explain(worker, &carol(), (&file.handle, None), &bob(), Rights::ALL);
     assert_eq!(

@@ -4,6 +4,7 @@
 mod crashed;
 mod decided;
 mod heirs;
+mod races;
 mod stored;
 mod switched;
 mod views;

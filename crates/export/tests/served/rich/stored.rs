@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const STORED: &str = "security.azekura.acl";
+pub(super) const STORED: &str = "security.azekura.acl";
 
 fn read(path: PathBuf) -> Vec<u8> {
     let mut value = Vec::with_capacity(65536);

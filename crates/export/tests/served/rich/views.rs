@@ -487,9 +487,8 @@ fn all_files_are_converted_in_parts_and_compacted_again() {
         let mut walk = ViewWalk::new(export, work, dry_run, Vec::new());
         let mut parts = 0;
         while !walk.is_over() {
-            export
-                .walk_views(worker, &mut walk, time)
-                .expect("there is room");
+            let walked = export.walk_views(worker, &mut walk, time, NOTED);
+            assert_eq!(walked.stopped_by, None);
             parts += 1;
         }
         (walk.figures(), parts)
@@ -512,15 +511,13 @@ fn all_files_are_converted_in_parts_and_compacted_again() {
     let mut first = ViewWalk::new(export, work, false, Vec::new());
     while first.figures().changed < all / 2 {
         let part = Duration::from_micros(200);
-        export
-            .walk_views(worker, &mut first, part)
-            .expect("there is room");
+        let walked = export.walk_views(worker, &mut first, part, NOTED);
+        assert_eq!(walked.stopped_by, None);
     }
     assert!(!first.is_over());
     let mut second = ViewWalk::new(export, work, false, first.places());
-    export
-        .walk_views(worker, &mut second, long)
-        .expect("there is room");
+    let walked = export.walk_views(worker, &mut second, long, NOTED);
+    assert_eq!(walked.stopped_by, None);
     assert!(second.is_over() && second.figures().files < all);
     assert_eq!(first.figures().changed + second.figures().changed, all - 3);
     assert_eq!(walk(work, false, long).0.changed, 0, "all is done");
@@ -578,8 +575,14 @@ fn a_list_that_says_what_the_posix_acl_says_is_given_back_and_no_other() {
     for dry_run in [true, false, false] {
         let mut walk = ViewWalk::new(export, ViewWork::Compact, dry_run, Vec::new());
         let long = Duration::from_secs(60);
-        let walked = export.walk_views(worker, &mut walk, long).expect("it goes");
-        edits.push((walk.figures().changed, walked.edits.len()));
+        let told = std::cell::Cell::new(0);
+        let note = |_: &export::AclEdit| {
+            told.set(told.get() + 1);
+            Ok(())
+        };
+        let walked = export.walk_views(worker, &mut walk, long, &note);
+        assert_eq!(walked.stopped_by, None);
+        edits.push((walk.figures().changed, told.get()));
         assert_eq!((opens(), nodes.map(|node| world.bytes(node))), before);
     }
     assert_eq!(edits, [(1, 0), (1, 1), (0, 0)]);
