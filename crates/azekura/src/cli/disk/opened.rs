@@ -137,7 +137,7 @@ fn source_of(
         true => None,
         false => Some(image.place.source(runtime, &image.way)?),
     };
-    Ok(Arc::new(keep::source(cache, far)))
+    Ok(Arc::new(keep::source(cache, &image.place.digest(), far)))
 }
 
 /// Opens the disk. If something is written onto it, it stays the version that it was when that
