@@ -5,7 +5,7 @@
 //! diff         what differs between two versions                       diff.rs
 //! commit       what was written onto a version becomes the next        commit.rs
 //!  overlay       a writable block device over one that is not           overlay/
-//! device       an image as a base::BlockDevice, read on demand          device.rs
+//! device       an image as a base::BlockDevice, read on demand          device.rs, device/
 //!  keep          for use without a network                            keep.rs, keep/
 //!  ahead         what will be read next is fetched meanwhile             ahead/
 //!  observe       what was asked for, what came, how long was waited      observe.rs

@@ -196,6 +196,7 @@ impl Needed {
             None => Trained {
                 index: Arc::new(manifest.read_index(&near)?),
                 packs: Vec::new(),
+                uncut: None,
             },
             Some(training) => {
                 files.push(training.index_file());
@@ -203,6 +204,7 @@ impl Needed {
                 Trained {
                     index: Arc::new(training.read_index(&near, &manifest)?),
                     packs: training.packs().to_vec(),
+                    uncut: None,
                 }
             }
         };
