@@ -13,8 +13,8 @@
 //! interrupted goes on where it ended. Nothing is called kept unless it was read from the cache and
 //! had its digest, and nothing before it is durable; what is missing is said chunk by chunk.
 //!
-//! What no note needs goes, chunks and files, if all notes can be read. If one cannot, what it needs
-//! is not known: everything stays, and whoever asked is told.
+//! What no note needs goes, chunks and files, if all notes can be read. If one cannot, what it
+//! needs is not known: everything stays, and whoever asked is told.
 
 mod shelf;
 

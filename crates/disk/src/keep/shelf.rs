@@ -1,4 +1,4 @@
-//! Files that are kept, and what is noted of each image; which of them and of the chunks are needed.
+//! Files that are kept, and what is noted of each image; which files and chunks are needed.
 //!
 //! Whoever changes them has the turn (`kept/lock`): a note and its files appear while nobody finds
 //! out what is needed, and what is found to be needed by nobody goes before the next note comes. A

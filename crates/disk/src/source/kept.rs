@@ -3,7 +3,8 @@
 //! Files that never change are read here first: their names say what they must be, so they lie
 //! together with those of other repositories. Tags and trainings change, and are another
 //! repository's under the same name; they are read far away, and here, in a directory of their own,
-//! if nobody answers there. Chunks are not kept here but in the cache, where they are looked for before anybody asks a source.
+//! if nobody answers there. Chunks are not kept here but in the cache, where they are looked for
+//! before anybody asks a source.
 
 use super::{Directory, Part, Reading, Refusal, Source, SourceError, Wanted};
 use crate::chunk::Digest;
