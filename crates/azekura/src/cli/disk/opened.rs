@@ -179,11 +179,7 @@ pub(super) fn open(
         }
         _ => failure,
     })?;
-    let Trained {
-        index,
-        packs,
-        uncut,
-    } = &found.trained;
+    let Trained { index, packs, .. } = &found.trained;
     let has = |name: &&String| packs.iter().any(|pack| pack.profile == **name);
     if let Some(unknown) = follow.iter().find(|name| !has(name)) {
         return Err(DiskError::NoProfile(unknown.clone()).into());
@@ -195,7 +191,7 @@ pub(super) fn open(
         ..found.foresight
     };
     let device = ImageDevice::new(Arc::clone(index), source, fetcher.clone());
-    let device = device.cut_from(uncut.clone());
+    let device = device.cut_from(found.trained.uncut.clone());
     let device = Arc::new(device.foreseen(foresight));
     let overlay = match path {
         None => None,
