@@ -11,7 +11,7 @@
 //!
 //! * **Verified.** What is read is unpacked and has the digest of its name, or it is removed and
 //!   as good as not there. So nothing needs to be flushed: what a loss of power tears is fetched
-//!   again.
+//!   again. Only what is kept for use without a network is.
 //! * **Bounded.** Bytes are counted before they are written, in turn. When they would not fit, the
 //!   directory is gone through and what was used longest ago is removed. A use sets the file's time
 //!   of modification, at most once a minute.
@@ -29,6 +29,7 @@ use crate::repository::{Turn, is_temporary_name, temporary_name};
 use crate::source::{Directory, Part, Source};
 use base::limits::DISK_CACHE_TURN_TIME_MAX;
 use bytes::Bytes;
+use rustix::fs::syncfs;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -230,6 +231,12 @@ impl Cache {
         };
         let _turn = self.turn()?;
         unpin().map_err(DiskError::file("unpin chunks of", self.path()))
+    }
+
+    /// Makes durable what was written: chunks, and that they are pinned.
+    pub(crate) fn flush(&self) -> Result<(), DiskError> {
+        let flush = || -> io::Result<()> { Ok(syncfs(File::open(self.path())?)?) };
+        flush().map_err(DiskError::file("flush", self.path()))
     }
 
     /// Where files of repositories are kept with their chunks.

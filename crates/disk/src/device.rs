@@ -4,10 +4,13 @@
 //! once, in portions that bound the memory. What will be read next may be fetched meanwhile
 //! ([`crate::ahead`]); what was read is noted ([`crate::observe`]).
 
+mod uncut;
+
 use crate::ahead::{Ahead, AheadCounts, Foresight};
 use crate::chunk::{ChunkSpec, Zeros};
 use crate::fetch::Fetcher;
 use crate::index::Index;
+use crate::manifest::Manifest;
 use crate::observe::{ChunkUse, Observer, Use};
 use crate::profile::Trace;
 use crate::source::{FetchError, Source};
@@ -15,7 +18,9 @@ use base::limits::DISK_READ_CHUNKS_MAX;
 use base::{BlockDevice, DeviceAction, DeviceError, Extent, ExtentSet};
 use bytes::Bytes;
 use std::io;
+use std::slice;
 use std::sync::Arc;
+use uncut::Uncut;
 
 /// What loop devices and virtual machines address.
 const SECTOR_BYTES: u32 = 512;
@@ -30,6 +35,7 @@ pub struct ImageDevice {
     zeros: Zeros,
     observer: Arc<Observer>,
     ahead: Option<Arc<Ahead>>,
+    uncut: Option<Arc<Uncut>>,
     len_bytes: u64,
 }
 
@@ -42,11 +48,20 @@ impl ImageDevice {
             zeros: index.zeros(),
             observer: Arc::new(Observer::new(&index)),
             ahead: None,
+            uncut: None,
             len_bytes: index.image_bytes().next_multiple_of(SECTOR_BYTES.into()),
             index,
             source,
             fetcher,
         }
+    }
+
+    /// The same, of a version with this manifest, if its index was cut since: a chunk of it that is
+    /// gone is put together from those that the version itself has.
+    #[must_use]
+    pub fn cut_from(mut self, manifest: Option<Manifest>) -> Self {
+        self.uncut = manifest.map(|manifest| Arc::new(Uncut::new(manifest)));
+        self
     }
 
     /// The same, fetched ahead of what is read. It begins at once.
@@ -155,12 +170,39 @@ impl ImageDevice {
         let noted = ahead.map(|ahead| ahead.on_read(extent, numbers, must_wait));
         let waiting = must_wait.then(|| self.observer.wait());
         let chunks = self.fetcher.wait(&self.source, &specs, asked);
+        let chunks = match chunks {
+            Err(error) if is_gone(&error) && self.uncut.is_some() => self.get_each(numbers),
+            chunks => chunks,
+        };
         drop(waiting);
         if let Some((ahead, noted)) = ahead.zip(noted) {
             ahead.on_answered(extent, noted);
         }
         chunks
     }
+
+    /// Gets chunks of which some are gone, one by one.
+    fn get_each(&self, numbers: &[usize]) -> Result<Vec<Bytes>, FetchError> {
+        let (source, fetcher) = (&self.source, &self.fetcher);
+        let mut chunks = Vec::with_capacity(numbers.len());
+        for &number in numbers {
+            let (spec, extent) = (self.index.spec(number), self.index.chunk(number).extent);
+            match fetcher.get(source, slice::from_ref(&spec)) {
+                Err(error) if is_gone(&error) => {
+                    let known = (&spec, self.index.digest());
+                    let uncut = self.uncut.as_ref();
+                    let chunk = uncut.and_then(|uncut| uncut.chunk(fetcher, source, extent, known));
+                    chunks.push(chunk.ok_or(error)?);
+                }
+                got => chunks.extend(got?),
+            }
+        }
+        Ok(chunks)
+    }
+}
+
+fn is_gone(error: &FetchError) -> bool {
+    matches!(error, FetchError::Source(error) if error.refusal.is_not_found())
 }
 
 impl BlockDevice for ImageDevice {

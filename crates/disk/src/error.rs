@@ -12,6 +12,9 @@ pub enum Damage {
     /// A file that begins otherwise.
     #[error("not an index of an image")]
     NotAnIndex,
+    /// An index of others, of which it cannot be known what it needs.
+    #[error("no index can be read under this name; rename it, or move it elsewhere")]
+    Name,
     /// An index that contradicts itself.
     #[error("the index is damaged: {0}")]
     Index(&'static str),

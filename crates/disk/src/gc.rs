@@ -227,10 +227,7 @@ impl Marked {
 
     /// Indexes under the names that casync and desync know.
     fn mark_others(&mut self, directory: &Directory) -> Result<(), DiskError> {
-        for name in names_in(directory, "")? {
-            if !name.ends_with(".caibx") {
-                continue;
-            }
+        for name in others(directory)? {
             let path = directory.path().join(&name);
             let stamp = fs::metadata(&path).map(|metadata| {
                 let time = (metadata.mtime(), metadata.mtime_nsec());
@@ -252,12 +249,29 @@ impl Marked {
     }
 }
 
+/// The names of indexes beside the directories. One that is no text names a root as well as others.
+fn others(directory: &Directory) -> Result<Vec<String>, DiskError> {
+    let path = directory.path();
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path).map_err(DiskError::file("list", path))? {
+        let name = entry.map_err(DiskError::file("list", path))?.file_name();
+        if name.as_encoded_bytes().ends_with(b".caibx") {
+            let name = name.into_string().map_err(|name| DiskError::Damaged {
+                place: path.join(name).display().to_string(),
+                damage: Damage::Name,
+            });
+            names.push(name?);
+        }
+    }
+    Ok(names)
+}
+
 fn read_other(directory: &Directory, name: &str, path: &Path) -> Result<Index, DiskError> {
     let damaged = |damage| DiskError::Damaged {
         place: path.display().to_string(),
         damage,
     };
-    let file = FileName::new(name).map_err(|_| damaged(Damage::NotAnIndex))?;
+    let file = FileName::new(name).map_err(|_| damaged(Damage::Name))?;
     let bytes_max = Index::file_bytes(DISK_INDEX_CHUNKS_MAX);
     let bytes = directory.read_now(&file, Part::Whole { bytes_max })?;
     Index::from_bytes(&bytes).map_err(damaged)

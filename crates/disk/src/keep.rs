@@ -1,46 +1,68 @@
 //! Keeping an image, or what its profiles need, for use without a network.
 //!
 //! ```text
-//! kept/tags/, versions/, indexes/,    files of the repository, as they are there;
-//!      trainings/, packs/             of packs only the fronts
-//! kept/pins/<image>@<label>           what is kept of it
+//! kept/versions/, indexes/, packs/    files of all repositories, named by what they are; of packs
+//!                                     only the fronts
+//! kept/<place>/tags/, trainings/      files of one repository
+//! kept/<place>/pins/<image>@<label>   what is kept of it
+//! kept/lock                           whose turn it is to change these
 //! ```
 //!
 //! Chunks lie in the cache as others do, pinned, so that they are not removed when it is full.
 //! First the files are kept, then what is to be kept is noted, then chunks are fetched: whoever is
 //! interrupted goes on where it ended. Nothing is called kept unless it was read from the cache and
-//! had its digest; what is missing is said chunk by chunk.
+//! had its digest, and nothing before it is durable; what is missing is said chunk by chunk.
+//!
+//! What no note needs goes, chunks and files, if all notes can be read. If one cannot, what it
+//! needs is not known: everything stays, and whoever asked is told.
+
+mod shelf;
 
 use crate::cache::Cache;
-use crate::chunk::{ChunkId, ChunkSpec};
-use crate::error::{Damage, DiskError};
+use crate::chunk::ChunkSpec;
+use crate::error::DiskError;
 use crate::fetch::Fetcher;
 use crate::index::Index;
 use crate::manifest::{Manifest, Tag, TagRecord, VersionId};
-use crate::name::FileName;
+use crate::name::{FileName, is_component};
+use crate::pack::Pack;
+use crate::repository::Turn;
 use crate::signed::Trust;
 use crate::source::{Directory, Kept, Part, Source, fetch_chunk};
 use crate::training::{Trained, Training};
 use base::Extent;
 use base::limits::{DISK_INDEX_CHUNKS_MAX, DISK_REQUESTS_MAX};
-use serde::{Deserialize, Serialize};
+use shelf::{Needed, Note, Staged};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-const PINS: &str = "pins";
-/// A note's file: a version and the names of all profiles that it can have.
-const NOTE_BYTES_MAX: u64 = 16 << 10;
 /// Threads that fetch, and chunks that each has under way: as many requests as there may be.
 const FETCHERS: usize = 4;
 const PORTION: usize = DISK_REQUESTS_MAX / FETCHERS;
 /// How long the last chunks may take to be written into the cache.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(60);
+
+const RECORD: Part = Part::Whole {
+    bytes_max: base::limits::DISK_RECORD_BYTES_MAX,
+};
+const INDEX: Part = Part::Whole {
+    bytes_max: Index::file_bytes(DISK_INDEX_CHUNKS_MAX),
+};
+
+/// An image of which something is kept, or is to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Image<'a> {
+    /// What tells its repository from others, such as a digest of its address. It can be a part of
+    /// the name of a file.
+    pub place: &'a str,
+    /// Its name there.
+    pub tag: &'a Tag,
+}
 
 /// What is to be kept of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,23 +95,35 @@ pub struct KeptReport {
     pub bytes: u64,
     /// Those that are not here, in the order of the image. If there are none, no network is needed.
     pub missing: Vec<Missing>,
+    /// What is kept besides and cannot be read. If there is any, nothing was unpinned.
+    pub unread: Vec<Unread>,
 }
 
-/// What is noted of an image that is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Note {
-    version: VersionId,
-    /// None: everything.
-    profiles: Option<Vec<String>>,
+/// An image that is kept and of which it cannot be known what it needs, until it is kept again or
+/// released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// See [`Image::place`].
+    pub place: String,
+    /// Its name there.
+    pub tag: Tag,
+    /// Why not, for people.
+    pub reason: String,
 }
 
 /// How far it is: chunks that are here, and all.
 pub type KeepProgress<'a> = dyn Fn(u64, u64) + Sync + 'a;
 
-/// What is kept in a cache, in front of a repository, or alone.
+/// What is kept of a place in a cache, in front of the repository, or alone.
+///
+/// # Panics
+/// If `place` cannot be a part of the name of a file.
 #[must_use]
-pub fn source(cache: &Cache, far: Option<Arc<dyn Source>>) -> Kept {
-    Kept::new(Directory::new(cache.kept()), far)
+pub fn source(cache: &Cache, place: &str, far: Option<Arc<dyn Source>>) -> Kept {
+    assert!(is_component(place), "{place:?} is no name of a place");
+    let kept = cache.kept();
+    let own = Directory::new(kept.join(place));
+    Kept::new(Directory::new(kept), own, far)
 }
 
 /// Fetches what is to be kept of an image, and pins it. What was kept of this tag before and is not
@@ -101,15 +135,14 @@ pub fn source(cache: &Cache, far: Option<Arc<dyn Source>>) -> Kept {
 pub fn keep(
     fetcher: &Fetcher,
     far: &Arc<dyn Source>,
-    tag: &Tag,
+    image: Image<'_>,
     share: &Share,
     trust: &Trust,
     progress: &KeepProgress<'_>,
 ) -> Result<KeptReport, DiskError> {
     let cache = fetcher.cache().ok_or(DiskError::NoCache)?;
-    let note = keep_files(cache, &**far, tag, share, trust)?;
-    let near = source(cache, None);
-    let wanted = wanted(&near, &note, trust)?;
+    let note = keep_files(cache, &**far, image, share, trust)?;
+    let wanted = wanted_of(cache, image, &note, trust)?;
     // What is here stays, and what cannot be read is fetched.
     let mut absent = Vec::new();
     for (spec, _) in &wanted.order {
@@ -123,8 +156,9 @@ pub fn keep(
         progress(done, wanted.order.len() as u64);
     });
     cache.await_pinned(HashSet::new());
-    let report = wanted.report(note.version, &reasons, |spec| cache.pin(&spec.id))?;
-    unpin_unwanted(cache, trust)?;
+    let mut report = wanted.report(note.version, &reasons, |spec| cache.pin(&spec.id))?;
+    cache.flush()?;
+    report.unread = remove_unneeded(cache, &shelf::turn(cache)?)?;
     Ok(report)
 }
 
@@ -132,130 +166,106 @@ pub fn keep(
 ///
 /// # Errors
 /// [`DiskError::NotKept`] if nothing of it was ever kept; [`DiskError`].
-pub fn missing(cache: &Cache, tag: &Tag, trust: &Trust) -> Result<KeptReport, DiskError> {
-    let note = read_note(cache, tag)?.ok_or_else(|| DiskError::NotKept(tag.to_string()))?;
-    let wanted = wanted(&source(cache, None), &note, trust)?;
+pub fn missing(cache: &Cache, image: Image<'_>, trust: &Trust) -> Result<KeptReport, DiskError> {
+    let note = shelf::read_note(cache, image)?;
+    let note = note.ok_or_else(|| DiskError::NotKept(image.tag.to_string()))?;
+    let wanted = wanted_of(cache, image, &note, trust)?;
     let is_here = |spec: &ChunkSpec| Ok(cache.read(spec).is_some());
     wanted.report(note.version, &HashMap::new(), is_here)
 }
 
-/// Keeps an image no longer. Its chunks stay until there is no room for them.
+/// Keeps an image no longer. Its chunks stay until there is no room for them. Says what else is
+/// kept and cannot be read: if there is any, everything stays pinned.
 ///
 /// # Errors
-/// [`DiskError`], also if another image that is kept cannot be read: then everything stays pinned.
-pub fn release(cache: &Cache, tag: &Tag, trust: &Trust) -> Result<(), DiskError> {
-    let path = note_path(cache, tag);
+/// [`DiskError::NotKept`] if nothing of it is; [`DiskError`].
+pub fn release(cache: &Cache, image: Image<'_>) -> Result<Vec<Unread>, DiskError> {
+    let turn = shelf::turn(cache)?;
+    let path = shelf::note_path(cache, image);
     match fs::remove_file(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(DiskError::NotKept(tag.to_string()));
+            return Err(DiskError::NotKept(image.tag.to_string()));
         }
         removed => removed.map_err(DiskError::file("remove", path))?,
     }
-    unpin_unwanted(cache, trust)
+    remove_unneeded(cache, &turn)
 }
 
-/// Tags of which something is kept.
+/// Tags of a place of which something is kept.
 ///
 /// # Errors
 /// [`DiskError::File`].
-pub fn kept(cache: &Cache) -> Result<Vec<Tag>, DiskError> {
-    let path = cache.kept().join(PINS);
-    let entries = match fs::read_dir(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(DiskError::file("list", &path))?,
-    };
-    let mut tags = Vec::new();
-    for entry in entries {
-        let name = entry.map_err(DiskError::file("list", &path))?.file_name();
-        let tag = name.to_str().and_then(|name| name.split_once('@'));
-        tags.extend(tag.and_then(|(image, label)| format!("{image}:{label}").parse().ok()));
-    }
-    tags.sort();
-    Ok(tags)
+pub fn kept(cache: &Cache, place: &str) -> Result<Vec<Tag>, DiskError> {
+    shelf::tags(cache, place)
 }
 
 /// Keeps the files of a version, and notes what is to be kept of it.
 fn keep_files(
     cache: &Cache,
     far: &dyn Source,
-    tag: &Tag,
+    image: Image<'_>,
     share: &Share,
     trust: &Trust,
 ) -> Result<Note, DiskError> {
+    let near = source(cache, image.place, None);
+    let mut staged = Staged::new(cache);
+    let copy = |staged: &mut Staged<'_>, file: &FileName, part: Part| {
+        let bytes = far.read_now(file, part)?;
+        staged.put(near.path_of(file), &bytes)
+    };
     // Each is looked at before it takes the place of what is here.
-    let version = TagRecord::read(far, tag, trust)?.version();
+    let version = TagRecord::read(far, image.tag, trust)?.version();
     let manifest = Manifest::read(far, version, trust)?;
     manifest.read_index(far)?;
-    let record = Part::Whole {
-        bytes_max: base::limits::DISK_RECORD_BYTES_MAX,
-    };
-    let index = Part::Whole {
-        bytes_max: Index::file_bytes(DISK_INDEX_CHUNKS_MAX),
-    };
-    copy(cache, far, &version.file(), record)?;
-    copy(cache, far, &manifest.index_file(), index)?;
-    match Training::find(far, version, trust) {
+    copy(&mut staged, &version.file(), RECORD)?;
+    copy(&mut staged, &manifest.index_file(), INDEX)?;
+    let training = Training::find(far, version, trust);
+    match &training {
         Ok(Some(training)) => {
+            check_profiles(training.packs(), share)?;
             training.read_index(far, &manifest)?;
-            copy(cache, far, &training.index_file(), index)?;
+            copy(&mut staged, &training.index_file(), INDEX)?;
             for pack in training.packs() {
                 pack.read_front(far)?;
                 let front = Part::Extent(Extent::new(0, pack.front_bytes));
-                copy(cache, far, &pack.file(), front)?;
+                copy(&mut staged, &pack.file(), front)?;
             }
-            copy(cache, far, &Training::file_of(version), record)?;
+            copy(&mut staged, &Training::file_of(version), RECORD)?;
         }
-        Ok(None) => {}
-        Err(error) => tracing::warn!(%error, "the version is kept as it was not trained"),
+        // What is here of its training may be what could not be read there.
+        Err(error @ DiskError::Source(_)) => {
+            tracing::warn!(%error, "the version is kept as it was trained before, if it was");
+            let kept = Training::find(&near, version, trust).ok().flatten();
+            check_profiles(kept.as_ref().map_or(&[], Training::packs), share)?;
+        }
+        Ok(None) | Err(_) => {
+            if let Err(error) = &training {
+                tracing::warn!(%error, "the version is kept as it was not trained");
+            }
+            check_profiles(&[], share)?;
+            staged.remove(near.path_of(&Training::file_of(version)));
+        }
     }
-    copy(cache, far, &tag.file(), record)?;
+    copy(&mut staged, &image.tag.file(), RECORD)?;
     let profiles = match share {
         Share::Everything => None,
         Share::Profiles(names) => Some(names.clone()),
     };
     let note = Note { version, profiles };
-    let bytes = postcard::to_stdvec(&note).expect("a note is plain data");
-    put(cache, &note_path(cache, tag), &bytes)?;
+    staged.settle(image, &note)?;
     Ok(note)
 }
 
-fn copy(cache: &Cache, far: &dyn Source, file: &FileName, part: Part) -> Result<(), DiskError> {
-    let bytes = far.read_now(file, part)?;
-    put(cache, &Directory::new(cache.kept()).path_of(file), &bytes)
-}
-
-fn put(cache: &Cache, path: &PathBuf, bytes: &[u8]) -> Result<(), DiskError> {
-    let temporary = cache.temporary();
-    let put = || -> io::Result<()> {
-        fs::create_dir_all(path.parent().expect("files lie in directories"))?;
-        fs::write(&temporary, bytes)?;
-        fs::rename(&temporary, path)
+/// Nothing is noted of a profile that there is not.
+fn check_profiles(packs: &[Pack], share: &Share) -> Result<(), DiskError> {
+    let Share::Profiles(names) = share else {
+        return Ok(());
     };
-    let written = put();
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
+    let has = |name: &String| packs.iter().any(|pack| pack.profile == *name);
+    match names.iter().find(|name| !has(name)) {
+        Some(unknown) => Err(DiskError::NoProfile(unknown.clone())),
+        None => Ok(()),
     }
-    written.map_err(DiskError::file("keep", path))
-}
-
-fn note_path(cache: &Cache, tag: &Tag) -> PathBuf {
-    let name = format!("{}@{}", tag.image(), tag.label());
-    cache.kept().join(PINS).join(name)
-}
-
-fn read_note(cache: &Cache, tag: &Tag) -> Result<Option<Note>, DiskError> {
-    let path = note_path(cache, tag);
-    let bytes = match fs::read(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.map_err(DiskError::file("read", &path))?,
-    };
-    let note = (bytes.len() as u64 <= NOTE_BYTES_MAX)
-        .then(|| postcard::from_bytes(&bytes).ok())
-        .flatten();
-    note.map(Some).ok_or_else(|| DiskError::Damaged {
-        place: path.display().to_string(),
-        damage: Damage::Record,
-    })
 }
 
 /// Chunks that are to be kept, each once, with its first place.
@@ -263,9 +273,20 @@ struct Wanted {
     order: Vec<(ChunkSpec, Extent)>,
 }
 
-fn wanted(near: &dyn Source, note: &Note, trust: &Trust) -> Result<Wanted, DiskError> {
-    let manifest = Manifest::read(near, note.version, trust)?;
-    let trained = Trained::open(near, note.version, &manifest, trust)?;
+/// Of an image whose files are kept.
+fn wanted_of(
+    cache: &Cache,
+    image: Image<'_>,
+    note: &Note,
+    trust: &Trust,
+) -> Result<Wanted, DiskError> {
+    let near = source(cache, image.place, None);
+    let manifest = Manifest::read(&near, note.version, trust)?;
+    let trained = Trained::open(&near, note.version, &manifest, trust)?;
+    wanted(&near, note, &trained)
+}
+
+fn wanted(near: &dyn Source, note: &Note, trained: &Trained) -> Result<Wanted, DiskError> {
     let only = match &note.profiles {
         None => None,
         Some(names) => {
@@ -304,6 +325,7 @@ impl Wanted {
             chunks: self.order.len() as u64,
             bytes: self.order.iter().map(|(_, extent)| extent.len).sum(),
             missing: Vec::new(),
+            unread: Vec::new(),
         };
         for (spec, extent) in self.order {
             if !is_here(&spec)? {
@@ -388,15 +410,25 @@ fn fetch_again(
     kept.map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// Unpins what no note wants.
-fn unpin_unwanted(cache: &Cache, trust: &Trust) -> Result<(), DiskError> {
-    let near = source(cache, None);
-    let mut ids: HashSet<ChunkId> = HashSet::new();
-    for tag in kept(cache)? {
-        if let Some(note) = read_note(cache, &tag)? {
-            let wanted = wanted(&near, &note, trust)?;
-            ids.extend(wanted.order.iter().map(|(spec, _)| spec.id));
+/// Unpins chunks that no note needs, and removes such files; none if a note cannot be read.
+fn remove_unneeded(cache: &Cache, _turn: &Turn) -> Result<Vec<Unread>, DiskError> {
+    let mut needed = Needed::default();
+    let mut unread = Vec::new();
+    for place in shelf::places(cache)? {
+        for tag in shelf::tags(cache, &place)? {
+            let image = Image {
+                place: &place,
+                tag: &tag,
+            };
+            if let Err(error) = needed.add(cache, image) {
+                let (place, reason) = (place.clone(), error.to_string());
+                unread.push(Unread { place, tag, reason });
+            }
         }
     }
-    cache.unpin_others(&ids)
+    if unread.is_empty() {
+        cache.unpin_others(&needed.chunks)?;
+        needed.remove_others(cache)?;
+    }
+    Ok(unread)
 }

@@ -5,8 +5,8 @@
 //! diff         what differs between two versions                       diff.rs
 //! commit       what was written onto a version becomes the next        commit.rs
 //!  overlay       a writable block device over one that is not           overlay/
-//! device       an image as a base::BlockDevice, read on demand          device.rs
-//!  keep          for use without a network                            keep.rs
+//! device       an image as a base::BlockDevice, read on demand          device.rs, device/
+//!  keep          for use without a network                            keep.rs, keep/
 //!  ahead         what will be read next is fetched meanwhile             ahead/
 //!  observe       what was asked for, what came, how long was waited      observe.rs
 //!  fetch         each chunk once: memory, cache, repository             fetch.rs
@@ -75,7 +75,7 @@ pub use diff::{Diff, diff};
 pub use error::{Damage, DiskError};
 pub use fetch::{FetchCounts, Fetcher};
 pub use index::{ChunkSizes, Index, Placed};
-pub use keep::{KeptReport, Missing, Share};
+pub use keep::{KeptReport, Missing, Share, Unread};
 pub use manifest::{Manifest, Tag, TagEntry, TagRecord, VersionId};
 pub use name::FileName;
 pub use observe::{ChunkUse, Use};

@@ -13,7 +13,8 @@ use crate::name::{FileName, is_component};
 use crate::signed::{self, Bytes32, Kind, SigningKey, Trust};
 use crate::source::{Part, Source, SourceError, read_known};
 use base::limits::{
-    DISK_NOTE_BYTES_MAX, DISK_PARENTS_MAX, DISK_RECORD_BYTES_MAX, DISK_TAG_HISTORY_MAX,
+    DISK_IMAGE_BYTES_MAX, DISK_NOTE_BYTES_MAX, DISK_PARENTS_MAX, DISK_RECORD_BYTES_MAX,
+    DISK_TAG_HISTORY_MAX,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -165,13 +166,15 @@ impl Manifest {
             return Ok(());
         }
         Err(DiskError::Damaged {
-            place: "a manifest with more parents or text than it can have".into(),
+            place: "a manifest with more bytes, parents or text than it can have".into(),
             damage: Damage::Record,
         })
     }
 
     fn is_within_limits(&self) -> bool {
-        self.parents.len() <= DISK_PARENTS_MAX && self.note.len() <= DISK_NOTE_BYTES_MAX
+        self.image_bytes <= DISK_IMAGE_BYTES_MAX
+            && self.parents.len() <= DISK_PARENTS_MAX
+            && self.note.len() <= DISK_NOTE_BYTES_MAX
     }
 
     /// Reads the manifest of a version.

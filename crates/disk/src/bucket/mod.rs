@@ -7,7 +7,7 @@
 //!
 //! A bucket has neither locks nor renames, and needs none of them here. A file that is put is there
 //! whole and durable, or not there. Files that never change are put only if there is none of their
-//! name. Those that change, tags and trainings, are put only over what was read before
+//! name and length. Those that change, tags and trainings, are put only over what was read before
 //! (`If-Match`); whoever comes second reads again. Nothing is deleted but tags: who deletes chunks
 //! must know that nobody is about to rely on one, and a bucket cannot say so. [`crate::gc`]
 //! refuses.

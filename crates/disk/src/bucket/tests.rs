@@ -4,9 +4,11 @@ use super::*;
 use crate::source::{Part, Refusal, Source};
 use base::Extent;
 use bytes::Bytes;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::thread::JoinHandle;
 use std::time::Instant;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -70,6 +72,87 @@ fn settings_are_those_of_the_environment() {
     let without = bucket("s3://b", &[("AWS_CONDITIONAL_PUT", "disabled")]);
     assert!(!without.unwrap().shared.is_conditional);
     assert!(bucket("s3://b", &[("AWS_CONDITIONAL_PUT", "perhaps")]).is_err());
+}
+
+/// A server with one object that knows conditions, for so many requests.
+struct OneObject {
+    object: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<std::io::Result<()>>,
+    url: String,
+}
+
+impl OneObject {
+    fn start(object: &[u8], requests: usize) -> std::io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let object = Arc::new(Mutex::new(object.to_owned()));
+        let served = Arc::clone(&object);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming().take(requests) {
+                Self::serve(BufReader::new(stream?), &served)?;
+            }
+            Ok(())
+        });
+        Ok(Self {
+            object,
+            thread,
+            url,
+        })
+    }
+
+    fn serve(mut stream: BufReader<TcpStream>, object: &Mutex<Vec<u8>>) -> std::io::Result<()> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            stream.read_line(&mut head)?;
+        }
+        let head = head.to_lowercase();
+        let length = head.split("content-length: ").nth(1);
+        let length = length.and_then(|rest| rest.lines().next()?.parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        stream.read_exact(&mut body)?;
+        let mut object = object
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (status, length) = match head.starts_with("put") {
+            true if head.contains("if-none-match") => (412, 0),
+            true => {
+                *object = body;
+                (200, 0)
+            }
+            false => (200, object.len()),
+        };
+        let date = "Last-Modified: Tue, 01 Dec 2026 10:00:00 GMT";
+        let answer = format!("HTTP/1.1 {status} X\r\nETag: \"1\"\r\n{date}\r\n");
+        let end = format!("Content-Length: {length}\r\nConnection: close\r\n\r\n");
+        stream.get_mut().write_all((answer + &end).as_bytes())
+    }
+}
+
+#[test]
+fn an_object_of_another_length_is_put_over() {
+    let server = OneObject::start(b"", 5).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let settings = [
+        ("AWS_ENDPOINT_URL", server.url.as_str()),
+        ("AWS_ACCESS_KEY_ID", "someone"),
+        ("AWS_SECRET_ACCESS_KEY", "a secret"),
+    ];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let options = BucketOptions {
+        settings: settings.into(),
+        ..BucketOptions::default()
+    };
+    let bucket = Bucket::new("s3://bucket", &options, runtime.handle().clone()).unwrap();
+    let chunk = file("default.castr/abcd/abcd.cacnk");
+    for (put, there) in [("first", "first"), ("other", "first")] {
+        bucket.put_immutable(&chunk, put.into()).unwrap();
+        assert_eq!(*server.object.lock().unwrap(), there.as_bytes());
+    }
+    server.thread.join().unwrap().unwrap();
 }
 
 /// A real server of S3, if there is one here: `cargo xtask deep bucket` builds it.
@@ -164,7 +247,7 @@ fn what_was_changed_by_others_is_not_put_over() {
     let chunk = file("default.castr/abcd/abcd.cacnk");
     assert!(!bucket.has(&chunk).unwrap());
     bucket.put_immutable(&chunk, "first".into()).unwrap();
-    bucket.put_immutable(&chunk, "second".into()).unwrap();
+    bucket.put_immutable(&chunk, "other".into()).unwrap();
     assert_eq!(server.read(chunk.as_str()), "first");
     assert!(bucket.has(&chunk).unwrap());
     bucket.remove(&tag).unwrap();

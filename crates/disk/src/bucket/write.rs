@@ -20,10 +20,16 @@ pub(crate) struct Stamp(Option<UpdateVersion>);
 impl Bucket {
     /// Whether a file is there that has bytes.
     pub(crate) fn has(&self, file: &FileName) -> Result<bool, DiskError> {
+        let length = self.length(file)?;
+        Ok(length.is_some_and(|bytes| bytes > 0))
+    }
+
+    /// How many bytes a file has; none if it is not there.
+    fn length(&self, file: &FileName) -> Result<Option<u64>, DiskError> {
         let (shared, path) = (Arc::clone(&self.shared), self.shared.path_of(file));
         match self.wait(async move { shared.reader.head(&path).await }) {
-            Ok(meta) => Ok(meta.size > 0),
-            Err(Error::NotFound { .. }) => Ok(false),
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(self.failed("look for", file.as_str(), &error)),
         }
     }
@@ -38,14 +44,18 @@ impl Bucket {
         Ok(names.collect())
     }
 
-    /// Puts a file whose name says what is in it. One that is there stays.
+    /// Puts a file whose name says what is in it. One that is there stays, unless it is of another
+    /// length: empty, cut, or packed otherwise. Those who read it bear each of the two.
     pub(crate) fn put_immutable(&self, file: &FileName, bytes: Bytes) -> Result<(), DiskError> {
         let mode = match self.shared.is_conditional {
             true => PutMode::Create,
             false => PutMode::Overwrite,
         };
-        match self.put(file, bytes, mode) {
-            Err(Error::AlreadyExists { .. }) => Ok(()),
+        match self.put(file, bytes.clone(), mode) {
+            Err(Error::AlreadyExists { .. }) => match self.length(file)? {
+                Some(length) if length == bytes.len() as u64 => Ok(()),
+                _ => self.put_over(file, bytes),
+            },
             put => put.map_err(|error| self.failed("write", file.as_str(), &error)),
         }
     }

@@ -134,6 +134,24 @@ fn a_record_is_not_taken_for_that_of_another_name_or_version() {
 }
 
 #[test]
+fn an_image_that_no_disk_can_have_is_not_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Directory::new(directory.path());
+    fs::create_dir(directory.path().join("versions")).unwrap();
+    for image_bytes in [u64::MAX, DISK_IMAGE_BYTES_MAX + 1, DISK_IMAGE_BYTES_MAX] {
+        let manifest = Manifest {
+            image_bytes,
+            ..manifest()
+        };
+        let (version, bytes) = manifest.sign(&key());
+        fs::write(source.path_of(&version.file()), bytes).unwrap();
+        let read = Manifest::read(&source, version, &Trust::Anybody);
+        let is_read = read.is_ok_and(|read| read == manifest);
+        assert_eq!(is_read, image_bytes == DISK_IMAGE_BYTES_MAX);
+    }
+}
+
+#[test]
 fn a_tag_forgets_what_is_older_than_it_remembers() {
     let entry = |number: u64| TagEntry {
         version: VersionId([number as u8; 32]),

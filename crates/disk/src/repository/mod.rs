@@ -485,7 +485,7 @@ fn rename(temporary: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// Flushes the directory of a file, so that its name lasts.
-fn flush_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn flush_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().expect("a repository's files lie below it");
     File::open(directory)?.sync_all()
 }

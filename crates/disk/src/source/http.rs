@@ -7,13 +7,13 @@
 //! this crate does not look into the environment.
 //!
 //! Time: a connection has [`HttpOptions::connect_time`], silence is at most
-//! [`HttpOptions::silence_time`], one try [`HttpOptions::try_time`]. A server that sends a byte now
-//! and then is given up by the last.
+//! [`HttpOptions::silence_time`], one try [`HttpOptions::try_time`], and more if it may bring much.
+//! A server that sends a byte now and then is given up by the last.
 
 use super::{Part, Reading, Refusal, Source, SourceError, Wanted, shown};
 use crate::name::FileName;
 use base::Extent;
-use base::limits::{DISK_REQUESTS_MAX, DISK_TRIES_MAX};
+use base::limits::{DISK_CHUNK_BYTES_MAX, DISK_REQUESTS_MAX, DISK_TRIES_MAX};
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{CACHE_CONTROL, CONTENT_RANGE, HeaderMap, RANGE};
 use reqwest::{Client, Proxy, Response, StatusCode, Url, redirect};
@@ -29,6 +29,10 @@ use tokio::sync::Semaphore;
 
 /// Most redirections of one request.
 const REDIRECTIONS_MAX: usize = 5;
+/// One try has time for so much: for the longest chunk. For what may be longer, as an index may, it
+/// has the time in which the rest comes over a slow line.
+const TRY_BYTES: u64 = DISK_CHUNK_BYTES_MAX as u64;
+const SLOW_BYTES_PER_SECOND: u64 = 64 << 10;
 /// A header is not kept in a message that is longer than this.
 const REASON_BYTES_MAX: usize = 300;
 
@@ -39,7 +43,8 @@ pub struct HttpOptions {
     pub connect_time: Duration,
     /// Between two arrivals of bytes.
     pub silence_time: Duration,
-    /// For one try, from its beginning to the last byte.
+    /// For one try, from its beginning to the last byte, of a file that has up to 4 MiB. One that
+    /// may be longer has a second more for each 64 KiB.
     pub try_time: Duration,
     /// Before the second try; it doubles each time.
     pub pause_time: Duration,
@@ -75,6 +80,7 @@ pub struct Http {
 struct Asking {
     client: Client,
     base: Url,
+    try_time: Duration,
     pause_time: Duration,
     permits: Semaphore,
     /// It has answered as one who knows no ranges.
@@ -119,6 +125,7 @@ impl Http {
         let asking = Asking {
             client: client(options).map_err(bad)?,
             base,
+            try_time: options.try_time,
             pause_time: options.pause_time,
             permits: Semaphore::new(options.in_flight_max.max(1)),
             ignores_ranges: AtomicBool::new(false),
@@ -186,11 +193,22 @@ impl Asking {
         }
     }
 
+    fn time_for(&self, part: Part) -> Duration {
+        let bytes = match part {
+            Part::Whole { bytes_max } => bytes_max,
+            // All that is before it comes as well.
+            Part::Extent(extent) if self.ignores_ranges.load(Ordering::Relaxed) => extent.end(),
+            Part::Extent(extent) => extent.len,
+        };
+        let more = bytes.saturating_sub(TRY_BYTES) / SLOW_BYTES_PER_SECOND;
+        self.try_time.saturating_add(Duration::from_secs(more))
+    }
+
     async fn try_once(&self, url: Url, wanted: Wanted) -> Result<Bytes, Failure> {
         if matches!(wanted.part, Part::Extent(extent) if extent.is_empty()) {
             return Ok(Bytes::new());
         }
-        let mut request = self.client.get(url);
+        let mut request = self.client.get(url).timeout(self.time_for(wanted.part));
         if let Part::Extent(extent) = wanted.part {
             let last = extent.end() - 1;
             request = request.header(RANGE, format!("bytes={}-{last}", extent.offset));

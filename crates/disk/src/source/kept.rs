@@ -1,32 +1,51 @@
 //! A repository with the files of it that are kept here.
 //!
-//! Files that never change are read here first: their names say what they must be. Tags and
-//! trainings change, so they are read far away, and here if nobody answers there. Chunks are not
-//! kept here but in the cache, where they are looked for before anybody asks a source.
+//! Files that never change are read here first: their names say what they must be, so they lie
+//! together with those of other repositories. Tags and trainings change, and are another
+//! repository's under the same name; they are read far away, and here, in a directory of their own,
+//! if nobody answers there. Chunks are not kept here but in the cache, where they are looked for
+//! before anybody asks a source.
 
 use super::{Directory, Part, Reading, Refusal, Source, SourceError, Wanted};
 use crate::chunk::Digest;
 use crate::name::{CHUNKS, FileName};
 use bytes::Bytes;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What is kept of a repository, and the repository, if there is a network.
 #[derive(Clone, Debug)]
 pub struct Kept {
+    /// What never changes, of all repositories.
     near: Directory,
+    /// What changes, of this one.
+    own: Directory,
     far: Option<Arc<dyn Source>>,
 }
 
 impl Kept {
-    /// With the files below this directory. Without `far`, nobody else is asked.
+    /// With the files below these directories: `near` has what never changes, `own` the tags and
+    /// trainings of this repository. Without `far`, nobody else is asked.
     #[must_use]
-    pub fn new(near: Directory, far: Option<Arc<dyn Source>>) -> Self {
-        Self { near, far }
+    pub fn new(near: Directory, own: Directory, far: Option<Arc<dyn Source>>) -> Self {
+        Self { near, own, far }
+    }
+
+    fn directory_of(&self, file: &FileName) -> &Directory {
+        match is_immutable(file) {
+            true => &self.near,
+            false => &self.own,
+        }
+    }
+
+    /// Where a file is kept.
+    pub(crate) fn path_of(&self, file: &FileName) -> PathBuf {
+        self.directory_of(file).path_of(file)
     }
 
     /// What is here, if it is what its name says.
     fn near(&self, file: &FileName, part: Part) -> Result<Bytes, SourceError> {
-        let bytes = self.near.read_now(file, part)?;
+        let bytes = self.directory_of(file).read_now(file, part)?;
         if name_fits(file, &bytes) {
             return Ok(bytes);
         }
@@ -36,7 +55,10 @@ impl Kept {
     fn refused(&self, file: &FileName, reason: &str) -> SourceError {
         SourceError {
             file: file.clone(),
-            place: self.place(),
+            place: match &self.far {
+                Some(far) => far.place(),
+                None => self.directory_of(file).place(),
+            },
             refusal: Refusal::Failed(reason.to_owned()),
         }
     }
@@ -102,7 +124,7 @@ impl Source for Kept {
     fn place(&self) -> String {
         match &self.far {
             Some(far) => far.place(),
-            None => self.near.place(),
+            None => self.own.place(),
         }
     }
 }
@@ -121,18 +143,19 @@ mod tests {
 
     #[test]
     fn what_never_changes_is_read_here_and_what_changes_far_away() {
-        let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let [near, own, far] = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let version = format!("versions/{}.azm", Digest::Sha512Half.id_of(b"good"));
         let pack = format!("packs/{}.azp", Digest::Sha512Half.id_of(b"front"));
         for directory in [near.path(), far.path()] {
             put(directory, &version, b"good");
         }
-        put(near.path(), "tags/a@b.azt", b"old");
+        put(own.path(), "tags/a@b.azt", b"old");
+        put(near.path(), "tags/a@b.azt", b"another repository's");
         put(near.path(), &pack, b"front");
         put(far.path(), "tags/a@b.azt", b"new");
         let far_source: Arc<dyn Source> = Arc::new(Directory::new(far.path()));
-        let with = Kept::new(Directory::new(near.path()), Some(far_source));
-        let without = Kept::new(Directory::new(near.path()), None);
+        let kept = |far| Kept::new(Directory::new(near.path()), Directory::new(own.path()), far);
+        let (with, without) = (kept(Some(far_source)), kept(None));
         let read = |kept: &Kept, name: &str, part| {
             let read = kept.read_now(&FileName::new(name).unwrap(), part);
             read.map_err(|error| error.refusal)

@@ -66,6 +66,7 @@ impl Trained {
         let plain = Self {
             index: Arc::new(manifest.read_index(source)?),
             packs: Vec::new(),
+            uncut: None,
         };
         let foresight = plain.foresight(source, follow);
         Ok((plain, foresight))
@@ -115,6 +116,7 @@ impl Reading {
         let trained = Trained {
             index: Arc::new(index),
             packs: self.training.packs().to_vec(),
+            uncut: Some(manifest.clone()),
         };
         Ok((trained, foresight))
     }

@@ -198,6 +198,8 @@ pub struct Trained {
     pub index: Arc<Index>,
     /// The packs of its profiles; none if it was not trained.
     pub packs: Vec<Pack>,
+    /// From what the index was cut; none if it was not trained.
+    pub uncut: Option<Manifest>,
 }
 
 impl Trained {
@@ -219,7 +221,12 @@ impl Trained {
             };
             let index = Arc::new(training.read_index(source, manifest)?);
             let packs = training.packs;
-            Ok(Some(Self { index, packs }))
+            let uncut = Some(manifest.clone());
+            Ok(Some(Self {
+                index,
+                packs,
+                uncut,
+            }))
         });
         match trained {
             Ok(Some(trained)) => return Ok(trained),
@@ -229,6 +236,7 @@ impl Trained {
         Ok(Self {
             index: Arc::new(manifest.read_index(source)?),
             packs: Vec::new(),
+            uncut: None,
         })
     }
 

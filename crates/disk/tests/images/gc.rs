@@ -6,7 +6,9 @@ use disk::check::{Checking, Report, check, remove_damaged};
 use disk::gc::{Collected, Collecting, collect};
 use disk::{Damage, DiskError, FileName, Http, HttpOptions, TagEntry, Trust};
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -138,6 +140,16 @@ fn indexes_of_casync_are_roots_and_what_is_damaged_keeps_everything() {
     };
     assert_eq!(damage, Damage::Index("its frame"));
     fs::remove_file(path("theirs.caibx")).unwrap();
+    // Nor what is needed by an index whose name is no text.
+    let munich = scene.images().join(OsStr::from_bytes(b"M\xfcnchen.caibx"));
+    fs::write(&munich, index.to_bytes()).unwrap();
+    let refused = collect(&scene.repository, &Collecting::default());
+    let Err(DiskError::Damaged { damage, .. }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(damage, Damage::Name);
+    assert_eq!(scene.files("default.castr"), 5);
+    fs::remove_file(munich).unwrap();
     for victim in ["tags", "versions", "indexes"] {
         scene.put("base:1", &noise(61, 300 * KIB));
         let name = fs::read_dir(path(victim))

@@ -4,7 +4,7 @@ use crate::server::{Answer, Asked, Server};
 use base::Extent;
 use bytes::Bytes;
 use disk::chunk::Packer;
-use disk::source::{FetchError, Refusal, SourceError, Wanted, fetch_chunk};
+use disk::source::{FetchError, Part, Refusal, SourceError, Wanted, fetch_chunk};
 use disk::{ChunkId, ChunkSpec, Damage, Digest, FileName, Http, HttpOptions, Source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -155,6 +155,23 @@ fn silence_and_trickles_end() {
             });
         }
     });
+}
+
+#[test]
+fn what_may_be_long_has_longer_to_come() {
+    let behaviour = Box::new(|_: &Asked| Answer::body(TEXT));
+    let server = Server::start(behaviour, Duration::from_millis(600), None);
+    let (runtime, file) = (runtime(), FileName::new("d/file").unwrap());
+    let patient = HttpOptions {
+        silence_time: Duration::from_secs(20),
+        ..options()
+    };
+    let source = Http::new(&server.url(), &patient, runtime.handle().clone()).unwrap();
+    let read = |bytes_max| source.read_now(&file, Part::Whole { bytes_max });
+    // A try has 0.4 s, and for 60 MiB more than those of a slow line a quarter of an hour.
+    let refusal = read(1 << 20).unwrap_err().refusal;
+    assert_eq!(unavailable(&refusal), "no answer in time");
+    assert_eq!(read(64 << 20).unwrap(), TEXT);
 }
 
 #[test]

@@ -74,7 +74,9 @@ pub(crate) fn published() -> (Scene, Vec<u8>) {
 fn trained_machine(scene: &Scene) -> (Machine, ImageDevice) {
     let machine = Machine::near(scene, None);
     let source = Arc::clone(&machine.source);
-    let device = ImageDevice::new(scene.trained().index, source, machine.fetcher.clone());
+    let trained = scene.trained();
+    let device = ImageDevice::new(trained.index, source, machine.fetcher.clone());
+    let device = device.cut_from(trained.uncut);
     (machine, device)
 }
 
@@ -199,6 +201,24 @@ fn profiles_are_added_replaced_and_forgotten() {
     fresh.publish(&fresh.image(&content), &publishing);
     fresh.train(&[other], &how());
     assert_eq!(scene.trained().index, fresh.trained().index);
+}
+
+#[test]
+fn who_reads_a_training_that_was_collected_reads_the_version() {
+    let (scene, content) = published();
+    let len = content.len() as u64;
+    scene.train(&[profile("boot", len, &scattered(8, len, 20))], &how());
+    let (_machine, device) = trained_machine(&scene);
+    let part = &content[..1000 << 10];
+    assert!(read(&device, Extent::new(0, 1000 * KIB)) == part);
+    let forgetful = HowToTrain {
+        forget: vec!["boot".into()],
+        ..how()
+    };
+    scene.train(&[], &forgetful);
+    let gone = collect(&scene.repository, &Collecting::default()).unwrap();
+    assert!(gone.chunks > 20, "{gone:?}");
+    assert!(read(&device, Extent::new(0, len)) == content);
 }
 
 #[test]

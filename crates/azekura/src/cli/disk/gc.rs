@@ -13,7 +13,8 @@ use serde_json::json;
 ///
 /// What a name points to is kept, and what it has pointed to before, as far as --keep says; so is
 /// everything in an index (.caibx) of other programs. It is safe beside those who publish. If a
-/// name or an index cannot be read, nothing is deleted. A bucket is not collected.
+/// name or an index cannot be read, nothing is deleted. A bucket is not collected. Disks that are
+/// in use over a version that --keep drops stop working: detach them first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  azekura disk gc --at ./www/images --keep 3 --dry-run")]
 pub(in crate::cli) struct Gc {

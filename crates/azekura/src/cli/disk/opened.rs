@@ -137,7 +137,7 @@ fn source_of(
         true => None,
         false => Some(image.place.source(runtime, &image.way)?),
     };
-    Ok(Arc::new(keep::source(cache, far)))
+    Ok(Arc::new(keep::source(cache, &image.place.digest(), far)))
 }
 
 /// Opens the disk. If something is written onto it, it stays the version that it was when that
@@ -179,7 +179,7 @@ pub(super) fn open(
         }
         _ => failure,
     })?;
-    let Trained { index, packs } = &found.trained;
+    let Trained { index, packs, .. } = &found.trained;
     let has = |name: &&String| packs.iter().any(|pack| pack.profile == **name);
     if let Some(unknown) = follow.iter().find(|name| !has(name)) {
         return Err(DiskError::NoProfile(unknown.clone()).into());
@@ -191,6 +191,7 @@ pub(super) fn open(
         ..found.foresight
     };
     let device = ImageDevice::new(Arc::clone(index), source, fetcher.clone());
+    let device = device.cut_from(found.trained.uncut.clone());
     let device = Arc::new(device.foreseen(foresight));
     let overlay = match path {
         None => None,

@@ -180,6 +180,8 @@ fn anew(
         let message = format!("{name} was made from no earlier version");
         Failure::new(Code::DiskNotFound, message).hint("--to names the version")
     })?;
+    // What was written is thrown away for a version that can be read, or not at all.
+    manifest.read_index(&*source)?;
     let shown = short(version);
     if dry_run {
         return output::line(format_args!(

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::errors::{Code, Failure, Result};
 use crate::output;
 use crate::progress::Progress;
-use ::disk::{Fetcher, KeptReport, Missing, Share, keep};
+use ::disk::{Fetcher, KeptReport, Missing, Share, Unread, keep};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 
@@ -54,9 +54,13 @@ impl Prefetch {
         let image = self.image.clone().absolute()?;
         let mut keys = Keys::of(config, &image.place, &image.way)?;
         let cache = self.cache.open(config)?;
-        let name = &image.name;
+        let (name, place) = (&image.name, image.place.digest());
+        let kept = keep::Image {
+            place: &place,
+            tag: name,
+        };
         if self.release {
-            keep::release(&cache, name, &keys.trust()?)?;
+            note_unread(&keep::release(&cache, kept)?);
             return match self.json {
                 true => output::json(&json!({ "name": name.to_string(), "released": true })),
                 false => output::line(format_args!("{name} is kept no longer")),
@@ -64,11 +68,13 @@ impl Prefetch {
         }
         let mut report = None;
         if !self.dry_run && !self.cache.offline {
-            report = Some(self.fetch(config, &image, &mut keys)?);
+            let fetched = self.fetch(config, &image, kept, &mut keys)?;
+            note_unread(&fetched.unread);
+            report = Some(fetched);
         }
         let report = match report {
             Some(report) if !self.then_offline => report,
-            _ => keep::missing(&cache, name, &keys.trust()?)?,
+            _ => keep::missing(&cache, kept, &keys.trust()?)?,
         };
         self.print(&report)?;
         match report.missing.len() as u64 {
@@ -81,7 +87,13 @@ impl Prefetch {
         }
     }
 
-    fn fetch(&self, config: &Config, image: &Image, keys: &mut Keys<'_>) -> Result<KeptReport> {
+    fn fetch(
+        &self,
+        config: &Config,
+        image: &Image,
+        kept: keep::Image<'_>,
+        keys: &mut Keys<'_>,
+    ) -> Result<KeptReport> {
         let runtime = runtime()?;
         let far = image.place.source(&runtime, &image.way)?;
         let (handle, cache) = (runtime.handle().clone(), self.cache.open(config)?);
@@ -91,8 +103,8 @@ impl Prefetch {
             false => Share::Profiles(self.profiles.clone()),
         };
         let bar = OnceLock::new();
-        let kept = keys.believing(|trust| {
-            keep::keep(&fetcher, &far, &image.name, &share, trust, &|done, all| {
+        let report = keys.believing(|trust| {
+            keep::keep(&fetcher, &far, kept, &share, trust, &|done, all| {
                 let bar: &Progress = bar.get_or_init(|| Progress::count("fetching", all));
                 bar.set(done);
             })
@@ -100,7 +112,7 @@ impl Prefetch {
         if let Some(bar) = bar.get() {
             bar.finish();
         }
-        kept
+        report
     }
 
     fn print(&self, report: &KeptReport) -> Result<()> {
@@ -134,6 +146,17 @@ impl Prefetch {
             page += &format!("\nand {more} more; --json has all");
         }
         output::line(page)
+    }
+}
+
+/// Says what is kept besides and cannot be read.
+fn note_unread(unread: &[Unread]) {
+    for Unread { tag, reason, .. } in unread {
+        output::note(format_args!(
+            "{tag} is kept as well and cannot be read, so everything that is kept stays: {}; fetch \
+             it again, or release it",
+            output::plain(reason)
+        ));
     }
 }
 

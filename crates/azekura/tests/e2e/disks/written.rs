@@ -176,6 +176,22 @@ fn changes_become_versions_and_are_taken_back() {
 }
 
 #[test]
+fn what_was_written_is_not_thrown_away_for_a_version_that_cannot_be_read() {
+    let (scene, url) = ones();
+    write(&scene, &url, "base:1", 2);
+    let mut indexes = fs::read_dir(scene.path("www/images/indexes")).unwrap();
+    let index = indexes.next().unwrap().unwrap().path();
+    let good = fs::read(&index).unwrap();
+    fs::remove_file(&index).unwrap();
+    fs::write(&index, &good[..200]).unwrap();
+    for command in ["reset", "rollback --to base:1"] {
+        fails(&scene.line(format!("{command} {url} base:1")), "AZ1004");
+    }
+    fs::write(&index, good).unwrap();
+    assert_eq!(byte(&scene, &url, "base:1", &["--writable"]), 2);
+}
+
+#[test]
 fn names_move_and_what_nothing_points_to_goes() {
     let (scene, url) = ones();
     for byte in [2, 3] {
