@@ -674,8 +674,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The command that tries a state again, or one of its recovery. Only a log has exactly the same
-    /// state.
+    /// The command that tries a state again, or one of its recovery. Only a log has exactly the
+    /// same state.
     fn command(&self, workload: &str, state: &State, recovery: Option<&State>) -> String {
         match self.log_path(workload) {
             Some(path) => {

@@ -22,8 +22,8 @@ impl States {
         Self {
             tried: totals.states,
             bad: totals.bad_states,
-            // Earlier releases counted what they had drawn, and tried it in its order: of a run that
-            // was ended, what was tried is the beginning of that.
+            // Earlier releases counted what they had drawn, and tried it in its order: of a run
+            // that was ended, what was tried is the beginning of that.
             drawn: match totals.sampled <= totals.states {
                 true => totals.sampled,
                 false => 0,

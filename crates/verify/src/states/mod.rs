@@ -213,8 +213,8 @@ impl Plan {
         plan
     }
 
-    /// All of them, each different from every other of its stretch, unless that has more sectors than
-    /// can be compared.
+    /// All of them, each different from every other of its stretch, unless that has more sectors
+    /// than can be compared.
     #[must_use]
     pub fn states(&self) -> &[State] {
         &self.states

@@ -360,8 +360,8 @@ fn what_is_drawn_is_in_no_order() {
     assert!(firsts.len() > all / 2, "{firsts:?}");
 }
 
-/// Records of zeros over the whole of a large disk take no room in a log; some hundred of them would
-/// take more memory than a machine has, if all their sectors were compared.
+/// Records of zeros over the whole of a large disk take no room in a log; some hundred of them
+/// would take more memory than a machine has, if all their sectors were compared.
 #[test]
 fn a_stretch_with_too_many_sectors_is_drawn_and_not_compared() {
     let len_bytes = 1 << 30;

@@ -277,8 +277,8 @@ impl Tune {
     }
 }
 
-/// Whether a cell has a parameter of the device. Power is lost on another device, in memory, where it
-/// would say nothing: what is recovered there is not that cell's.
+/// Whether a cell has a parameter of the device. Power is lost on another device, in memory, where
+/// it would say nothing: what is recovered there is not that cell's.
 fn sets_a_device(cell: &Cell) -> bool {
     let settings = cell.all_settings();
     settings
