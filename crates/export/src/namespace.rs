@@ -404,7 +404,7 @@ impl Export {
                 // There is nothing to rename, and the kernel says so.
                 None => Way::Kernel,
             };
-            // What comes to have the new name in this moment was not judged.
+            // What comes to have the new name now was not judged. Some file systems know no flags.
             let is_free = way == Way::Past && mode == RenameMode::Replace && replaced.is_none();
             let chosen = if is_free {
                 RenameFlags::NOREPLACE
@@ -417,7 +417,6 @@ impl Export {
             };
             match rename(chosen) {
                 Err(FsError::Exists) if is_free && tries < CREATE_TRIES => continue,
-                // Some file systems know no flags of a rename.
                 Err(FsError::Invalid) if is_free => rename(flags)?,
                 result => result?,
             }

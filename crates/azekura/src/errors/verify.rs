@@ -32,6 +32,7 @@ impl From<CrashError> for Failure {
             | CrashError::Log { .. }
             | CrashError::Second(_)
             | CrashError::Subject(_)
+            | CrashError::MountOptions(_)
             | CrashError::NoState(_) => Self::new(Code::CrashInvalid, message),
         }
     }

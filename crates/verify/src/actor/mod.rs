@@ -7,10 +7,12 @@
 //! [`stale()`] at the next start.
 
 mod look;
+mod options;
 mod serve;
 mod stale;
 
 pub use look::look;
+pub use options::check_mount_options;
 pub use serve::{Kernel, Underneath, output, serve};
 pub use stale::{RUN_PREFIX, RunLock, Stale, lock_run, stale};
 

@@ -3,7 +3,9 @@
 //! What it does it to is an [`Underneath`]: file systems of the kernel ([`Kernel`]), or whatever
 //! else can be made, opened, changed, closed and looked at.
 
-use super::{ActorError, Answer, Device, MountAs, Request, Tool, look, receive, send};
+use super::{
+    ActorError, Answer, Device, MountAs, Request, Tool, check_mount_options, look, receive, send,
+};
 use crate::oracle::Entry;
 use crate::workload::Step;
 use base::limits::VERIFY_TEXT_BYTES_MAX;
@@ -245,6 +247,8 @@ impl Underneath for Kernel {
     }
 
     fn mount(&mut self, mount: &MountAs) -> Result<(), String> {
+        // Whoever asked has looked, too; but what would be written to is a disk.
+        check_mount_options(&mount.options)?;
         let (device, point) = self.device()?;
         let (flags, data) = split_options(&mount.options);
         let text = |text: &str| CString::new(text).map_err(|_| "a NUL byte".to_owned());
@@ -373,6 +377,16 @@ mod tests {
         assert_eq!(said, Answer::Failed("no device is attached".to_owned()));
         let said = answer(&mut kernel, Request::Run(Step::Sync));
         assert!(matches!(said, Answer::Failed(_)));
+        // What names another device does not get as far as that.
+        let mount = MountAs {
+            fs_type: "xfs".into(),
+            options: "logdev=/dev/sdb1".into(),
+        };
+        assert!(
+            kernel
+                .mount(&mount)
+                .is_err_and(|why| why.contains("logdev"))
+        );
         kernel.choose(Device::States);
         assert_eq!(kernel.device(), Err("no device is attached".to_owned()));
     }

@@ -95,6 +95,9 @@ pub enum CrashError {
     /// A log is about something that this release does not know.
     #[error("the log says that it is about {0:?}")]
     Subject(String),
+    /// A log, or whoever asks, wants a mount that could reach another device.
+    #[error("{0}")]
+    MountOptions(String),
     /// The log has no such state.
     #[error("the log has no state {0}")]
     NoState(String),

@@ -131,13 +131,14 @@ pub fn run(
     Ok(run.outcome)
 }
 
-/// Tries the states of a log again, or one of them.
+/// Tries the states of a log again, or one of them; or, of that one, what is left when its recovery
+/// is interrupted in this state.
 ///
 /// # Errors
-/// As [`run`]; [`CrashError::NoState`] if the log has no such state.
+/// As [`run`]; [`CrashError::NoState`] if the log, or the recovery, has no such state.
 pub fn replay(
     log: &Log,
-    only: Option<&State>,
+    only: Option<(&State, Option<&State>)>,
     stage: Stage<'_>,
     options: &Options,
     watch: Watch<'_>,
@@ -154,22 +155,15 @@ pub fn replay(
     let mut run = Run::new(subject.target, stage, &options);
     match only {
         None => run.workload(&workload, log, options.points, watch)?,
-        Some(state) => {
+        Some((state, recovery)) => {
             let history = History::new(&workload, subject.target.promises())?;
             let plan = Plan::new(&log.base, &log.entries, &run.policy());
-            let none = || CrashError::NoState(state.to_string());
-            let image = plan.image(state).ok_or_else(none)?;
-            let verdict = run.attempt(&image, &history, plan.said(state))?;
-            run.count(&verdict);
-            if verdict.is_bad() {
-                let at = At {
-                    workload: &workload,
-                    history: &history,
-                    plan: &plan,
-                };
-                let failure = run.describe(&at, state, None, &verdict)?;
-                run.outcome.failures.push(failure);
-            }
+            let at = At {
+                workload: &workload,
+                history: &history,
+                plan: &plan,
+            };
+            run.again(&at, state, recovery)?;
         }
     }
     run.outcome.time = started.elapsed();
@@ -362,11 +356,7 @@ impl<'a> Run<'a> {
         let totals = &mut self.outcome.totals;
         totals.distinct += plan.states().len() as u64;
         totals.pruned += plan.pruned();
-        totals.sampled += if states.len() < plan.states().len() {
-            states.len() as u64
-        } else {
-            plan.by_chance()
-        };
+        let is_drawn = states.len() < plan.states().len();
         let at = At {
             workload,
             history: &history,
@@ -376,6 +366,9 @@ impl<'a> Run<'a> {
         for state in &states {
             let tried = self.state(&at, state);
             tried.map_err(|error| self.stuck(error, log, workload, state))?;
+            // What was drawn and not tried is in no sample.
+            let by_chance = is_drawn || plan.is_by_chance(state);
+            self.outcome.totals.sampled += u64::from(by_chance);
             if !watch(self.outcome.totals.states, self.options.points) {
                 self.outcome.was_interrupted = true;
                 break;
@@ -395,7 +388,7 @@ impl<'a> Run<'a> {
         workload: &Workload,
         state: &State,
     ) -> CrashError {
-        let mut again = self.command(&workload.name, state);
+        let mut again = self.command(&workload.name, state, None);
         let kept = match (self.log_path(&workload.name), self.keep(log, workload)) {
             (None, _) => {
                 again += " --keep DIR";
@@ -429,14 +422,35 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Tries what is left of a state when its recovery, which wrote this, is interrupted.
-    fn interrupt(
+    /// Tries one state again, and if it is asked for and nothing is wrong with it, one state of its
+    /// recovery, which is recorded anew.
+    fn again(
         &mut self,
         at: &At<'_>,
         state: &State,
-        image: &Image,
-        recovery: Vec<Entry>,
+        inner: Option<&State>,
     ) -> Result<(), CrashError> {
+        let said = at.plan.said(state);
+        let image = at.plan.image(state);
+        let image = image.ok_or_else(|| CrashError::NoState(state.to_string()))?;
+        let Some(inner) = inner else {
+            let verdict = self.attempt(&image, at.history, said)?;
+            return self.note(at, state, None, &verdict);
+        };
+        let (verdict, recovery) = self.attempt_recorded(image.clone(), at.history, said)?;
+        self.note(at, state, None, &verdict)?;
+        if verdict.is_bad() {
+            return Ok(());
+        }
+        let image = self.recovery_plan(&image, recovery).image(inner);
+        let none = || CrashError::NoState(format!("{inner} of the recovery of {state}"));
+        let verdict = self.attempt(&image.ok_or_else(none)?, at.history, said)?;
+        self.outcome.totals.recovery_states += 1;
+        self.note(at, state, Some(inner), &verdict)
+    }
+
+    /// The states of a recovery, which wrote this.
+    fn recovery_plan(&self, image: &Image, recovery: Vec<Entry>) -> Plan {
         let policy = Policy {
             tears_max: 2,
             pairs_max: 2,
@@ -446,8 +460,19 @@ impl<'a> Run<'a> {
             Some(fault) => fault.on_recovery(image, recovery),
             None => recovery,
         };
+        Plan::new(image, &recovery, &policy)
+    }
+
+    /// Tries what is left of a state when its recovery, which wrote this, is interrupted.
+    fn interrupt(
+        &mut self,
+        at: &At<'_>,
+        state: &State,
+        image: &Image,
+        recovery: Vec<Entry>,
+    ) -> Result<(), CrashError> {
         let said = at.plan.said(state);
-        let plan = Plan::new(image, &recovery, &policy);
+        let plan = self.recovery_plan(image, recovery);
         for inner in plan.sample(VERIFY_RECOVERY_STATES_MAX, self.random.next_u64()) {
             let image = plan.image(&inner).expect("it is one of the plan's");
             let verdict = self.attempt(&image, at.history, said)?;
@@ -644,20 +669,22 @@ impl<'a> Run<'a> {
             said,
             findings: verdict.words(),
             writes: writes.into_iter().filter_map(place).collect(),
-            replay: self.command(&at.workload.name, &reduced),
+            replay: self.command(&at.workload.name, &reduced, recovery),
             reduced,
         })
     }
 
-    /// The command that tries a state again. Only a log has exactly the same state.
-    fn command(&self, workload: &str, state: &State) -> String {
+    /// The command that tries a state again, or one of its recovery. Only a log has exactly the
+    /// same state.
+    fn command(&self, workload: &str, state: &State, recovery: Option<&State>) -> String {
         match self.log_path(workload) {
             Some(path) => {
                 // What else was planted is in the log.
                 let in_recovery = self.options.plant.filter(|fault| fault.is_in_recovery());
                 let plant = in_recovery.map_or(String::new(), |fault| format!(" --plant {fault}"));
                 let path = path.display();
-                format!("azekura verify crash --replay {path}{plant} --state {state}")
+                let inner = recovery.map_or(String::new(), |state| format!(" --recovery {state}"));
+                format!("azekura verify crash --replay {path}{plant} --state {state}{inner}")
             }
             None => {
                 let (target, seed) = (self.target.name(), self.options.seed);

@@ -1,6 +1,6 @@
 //! A log as a file. See `docs/formats/crash-log.md`.
 
-use super::{Entry, Log, Mark};
+use super::{Entry, Log, Mark, Marks};
 use base::Extent;
 use base::limits::{
     VERIFY_DEVICE_BYTES_MAX, VERIFY_LOG_BYTES_MAX, VERIFY_LOG_ENTRIES_MAX, VERIFY_RECORD_BYTES_MAX,
@@ -116,7 +116,7 @@ impl Log {
             base: Image::new(len_bytes),
             entries: Vec::new(),
         };
-        let mut bytes = 0;
+        let (mut bytes, mut marks) = (0, Marks::default());
         for sequence in 0.. {
             let damaged = || LogError::Damaged(sequence);
             let (record, body) = read_record(input, sequence)?;
@@ -131,7 +131,10 @@ impl Log {
                 END => return Ok(log),
                 BASE if inside && log.entries.is_empty() => log.base.write_at(record.offset, &body),
                 WRITE | ZEROS if !inside || record.length == 0 => return Err(damaged()),
-                _ => log.entries.push(record.entry(body).ok_or_else(damaged)?),
+                _ => {
+                    let entry = record.entry(body).filter(|entry| marks.take(entry));
+                    log.entries.push(entry.ok_or_else(damaged)?);
+                }
             }
             bytes += log.entries.last().map_or(0, Entry::memory_bytes);
             if log.entries.len() > VERIFY_LOG_ENTRIES_MAX || bytes > VERIFY_LOG_BYTES_MAX {

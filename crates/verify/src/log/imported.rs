@@ -6,7 +6,7 @@
 //! of it than there may be; loop devices send no such writes.
 
 use super::exported::{ABOUT, BASE, DISCARD, FLUSH, FUA, MAGIC, MARK, SECTOR_BYTES, VERSION};
-use super::{Entry, Log, LogError, Mark};
+use super::{Entry, Log, LogError, Mark, Marks};
 use base::Extent;
 use base::limits::{
     VERIFY_DEVICE_BYTES_MAX, VERIFY_LOG_BYTES_MAX, VERIFY_LOG_ENTRIES_MAX, VERIFY_RECORD_BYTES_MAX,
@@ -142,7 +142,7 @@ impl Log {
             base: Image::new(len_bytes),
             entries: Vec::new(),
         };
-        let (mut is_base, mut bytes) = (true, 0);
+        let (mut is_base, mut bytes, mut marks) = (true, 0, Marks::default());
         while let Some(item) = reader.next()? {
             let damaged = || LogError::Damaged(reader.number - 1);
             let done = match item {
@@ -154,7 +154,7 @@ impl Log {
                 Item::Done(done) => done,
             };
             for entry in done {
-                if !is_inside(&entry, len_bytes) {
+                if !is_inside(&entry, len_bytes) || !marks.take(&entry) {
                     return Err(damaged());
                 }
                 match entry {

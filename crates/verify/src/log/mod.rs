@@ -53,6 +53,29 @@ pub enum Mark {
     Done(u32),
 }
 
+/// Looks at the marks of a log that is read: whoever judges it relies on their order.
+#[derive(Debug, Default)]
+struct Marks {
+    begun: u32,
+    done: u32,
+}
+
+impl Marks {
+    /// Takes the next entry; false if a step is told that had been told, or is done and has not
+    /// begun.
+    fn take(&mut self, entry: &Entry) -> bool {
+        match entry {
+            Entry::Mark(Mark::Begun(step)) if *step >= self.begun => self.begun = *step,
+            Entry::Mark(Mark::Done(step)) if (self.done..=self.begun).contains(step) => {
+                self.done = *step;
+            }
+            Entry::Mark(_) => return false,
+            _ => {}
+        }
+        true
+    }
+}
+
 /// A log with all that is needed to make crash states of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {

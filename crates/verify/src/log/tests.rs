@@ -72,6 +72,33 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     }
 }
 
+/// The judge counts on it that what is done has begun, and that nobody goes back.
+#[test]
+fn marks_out_of_their_order_are_refused_in_both_forms() {
+    let read = |marks: &[Mark]| {
+        let entries = marks.iter().copied().map(Entry::Mark).collect();
+        let log = Log { entries, ..small() };
+        let mut exported = Vec::new();
+        log.export_to(&mut exported).unwrap();
+        let own = Log::read_from(&mut bytes(&log).as_slice());
+        let other = Log::import_from(&mut exported.as_slice());
+        assert_eq!(own.is_ok(), other.is_ok(), "{marks:?}");
+        own.map(drop)
+    };
+    for wrong in [
+        &[Mark::Done(1)][..],
+        &[Mark::Begun(1), Mark::Done(2)],
+        &[Mark::Begun(2), Mark::Begun(1)],
+        &[Mark::Begun(2), Mark::Done(2), Mark::Done(1)],
+    ] {
+        assert!(
+            matches!(read(wrong), Err(LogError::Damaged(_))),
+            "{wrong:?}"
+        );
+    }
+    read(&[Mark::Begun(1), Mark::Done(1), Mark::Begun(3)]).unwrap();
+}
+
 #[test]
 fn a_later_version_is_said_to_be_one() {
     let mut bytes = bytes(&small());

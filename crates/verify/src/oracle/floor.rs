@@ -1,7 +1,6 @@
 //! From which step on something is certain.
 
 use super::History;
-use super::tree::Meaning;
 use crate::states::Said;
 use crate::workload::Step;
 use std::collections::BTreeMap;
@@ -36,9 +35,8 @@ impl Floors {
                 };
                 self.contents.insert(file, number);
                 if history.promises.fsync_keeps_names {
-                    let names = tree.names.iter();
-                    let its = names.filter(|(_, meaning)| **meaning == Meaning::File(file));
-                    its.for_each(|(name, _)| self.raise_with_parents(name, number));
+                    let names = tree.names_of(file);
+                    names.for_each(|name| self.raise_with_parents(name, number));
                 }
             }
             Step::Insert { path, .. } => {

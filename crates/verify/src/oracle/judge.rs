@@ -39,6 +39,11 @@ pub struct Judgement {
 /// What is right and wrong with what was found after a crash when so much had been said.
 #[must_use]
 pub fn judge(history: &History, said: Said, found: &[Entry]) -> Judgement {
+    // Nothing is done that has not begun.
+    let said = Said {
+        done: said.done.min(said.begun),
+        ..said
+    };
     let judge = Judge {
         history,
         begun: (said.begun as usize).min(history.workload.steps.len()),
@@ -58,6 +63,7 @@ pub fn judge(history: &History, said: Said, found: &[Entry]) -> Judgement {
     }
     if history.promises.rename_is_atomic {
         findings.extend(judge.moved_files());
+        findings.extend(judge.doubled_files());
     }
     for entry in found.iter().filter(|entry| !known.contains(&entry.path)) {
         findings.push(Finding {
@@ -206,14 +212,11 @@ impl Judge<'_> {
         let mut findings = Vec::new();
         let files = self.history.trees[self.begun].contents.keys();
         for file in files {
-            let names_after = |number: usize| {
-                let names = self.history.trees[number].names.iter();
-                names.filter(|(_, meaning)| **meaning == Meaning::File(*file))
-            };
+            let names_after = |number: usize| self.history.trees[number].names_of(*file);
             // From when on it is certain to have a name: from the start, or when one was made so.
             let certain = (0..=self.begun).find(|number| {
                 names_after(*number)
-                    .any(|(name, _)| *number == 0 || self.floors.names.get(name) == Some(number))
+                    .any(|name| *number == 0 || self.floors.names.get(name) == Some(number))
             });
             let Some(first) = certain else {
                 continue;
@@ -222,20 +225,69 @@ impl Judge<'_> {
             if steps().any(|number| names_after(number).next().is_none()) {
                 continue;
             }
-            let is_there = steps().flat_map(names_after).any(|(name, _)| {
-                matches!(self.found.get(name.as_str()), Some(EntryKind::File(bytes))
+            let is_there = steps().flat_map(names_after).any(|name| {
+                matches!(self.found.get(name), Some(EntryKind::File(bytes))
                     if self.content(*file, bytes).is_none())
             });
-            let (name, _) = names_after(self.begun).next().expect("looked at above");
-            let is_told = findings.iter().any(|told: &Finding| &told.path == name);
+            let name = names_after(self.begun).next().expect("looked at above");
+            let is_told = findings.iter().any(|told: &Finding| told.path == name);
             if !is_there && !is_told && self.name(name).is_none() {
                 findings.push(Finding {
-                    path: name.clone(),
+                    path: name.to_owned(),
                     outcome: Outcome::Missing,
                     was_promised: true,
                 });
             }
         }
         findings
+    }
+
+    /// Files that were moved and are at both places: of each, the name that it lost first.
+    fn doubled_files(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for file in self.history.trees[self.begun].contents.keys() {
+            let mut names: Vec<(usize, &str)> = self.names_of(*file).into_iter().collect();
+            names.retain(|(_, name)| self.is_file_alone(name, *file));
+            for pair in names.windows(2) {
+                let [(_, old), (_, new)] = [pair[0], pair[1]];
+                let first = self.name_floor(old).max(self.name_floor(new));
+                let steps = self.history.trees.get(first..=self.begun);
+                let mut steps = steps.unwrap_or_default().iter();
+                // Links have several names, and which of them is lost first nobody promises.
+                let is_moved = steps.all(|tree| tree.names_of(*file).count() < 2);
+                if is_moved && self.name(old).is_none() {
+                    findings.push(Finding {
+                        path: old.to_owned(),
+                        outcome: Outcome::Stale,
+                        was_promised: true,
+                    });
+                }
+            }
+        }
+        findings
+    }
+
+    /// All names that a file had until the last step that had begun, each with the step after which
+    /// it had it last, in this order.
+    fn names_of(&self, file: u32) -> BTreeSet<(usize, &str)> {
+        let mut last = BTreeMap::new();
+        for (tree, number) in self.history.trees[..=self.begun].iter().zip(0..) {
+            last.extend(tree.names_of(file).map(|name| (name, number)));
+        }
+        last.into_iter()
+            .map(|(name, number)| (number, name))
+            .collect()
+    }
+
+    /// Whether what was found at a name is this file, and no other one that may be there.
+    fn is_file_alone(&self, name: &str, file: u32) -> bool {
+        let Some(EntryKind::File(bytes)) = self.found.get(name) else {
+            return false;
+        };
+        let is_other = |meaning| match meaning {
+            Meaning::File(other) => other != file && self.content(other, bytes).is_none(),
+            Meaning::Directory => false,
+        };
+        self.content(file, bytes).is_none() && !self.meanings(name).flatten().any(is_other)
     }
 }

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 pub struct Promises {
     /// `fsync` of a file makes its names durable, too.
     pub fsync_keeps_names: bool,
-    /// A file that gets another name has one of the two at any time.
+    /// A file that gets another name has one of the two at any time, and never both.
     pub rename_is_atomic: bool,
 }
 

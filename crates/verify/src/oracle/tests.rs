@@ -22,6 +22,10 @@ fn step(text: &str) -> Step {
             len: number(2),
         },
         "unlink" => Step::Unlink { path: path() },
+        "link" => Step::Link {
+            from: path(),
+            to: words[2].to_owned(),
+        },
         "rename" => Step::Rename {
             from: path(),
             to: words[2].to_owned(),
@@ -189,9 +193,69 @@ fn a_file_that_moves_is_at_one_of_its_names() {
     assert_eq!(judged(&journal, 1, 1, &[]), "g missing");
     assert_eq!(judged(&journal, 2, 2, &at("f")), "g missing");
     let both = [file("f", old()), file("g", old())];
-    assert_eq!(judged(&journal, 1, 1, &both), "");
+    assert_eq!(judged(&journal, 1, 1, &both), "f stale");
     let plain = history_with(Promises::PLAIN, &["create f", "write f 0 1000 1"], &steps);
     assert_eq!(judged(&plain, 1, 1, &[]), "");
+    assert_eq!(judged(&plain, 1, 1, &both), "");
+}
+
+#[test]
+fn a_file_that_moves_between_directories_is_not_at_both() {
+    let setup = ["mkdir A", "mkdir B", "create A/f", "write A/f 0 1000 1"];
+    let moved = |steps: &[&str]| history_with(Promises::JOURNAL, &setup, steps);
+    let found = |paths: &[&str]| -> Vec<Entry> {
+        let directory = |path: &str| Entry {
+            path: path.into(),
+            kind: EntryKind::Directory,
+        };
+        let files = paths.iter().map(|path| file(path, old()));
+        files.chain(["A", "B"].map(directory)).collect()
+    };
+    let once = moved(&["rename A/f B/f"]);
+    assert_eq!(judged(&once, 1, 1, &found(&["A/f"])), "");
+    assert_eq!(judged(&once, 1, 0, &found(&["B/f"])), "");
+    assert_eq!(judged(&once, 1, 0, &found(&["A/f", "B/f"])), "A/f stale");
+    let twice = moved(&["rename A/f B/f", "rename B/f A/g"]);
+    let two = found(&["A/f", "A/g"]);
+    assert_eq!(judged(&twice, 2, 2, &two), "A/f stale");
+    // A file that has two names may lose either first.
+    let linked = moved(&["link A/f B/f", "unlink A/f"]);
+    assert_eq!(judged(&linked, 2, 2, &found(&["A/f", "B/f"])), "");
+    // An empty file is what another one at the name may be as well.
+    let other = history_with(
+        Promises::JOURNAL,
+        &["create f"],
+        &["rename f g", "create f"],
+    );
+    assert_eq!(judged(&other, 2, 2, &[file("f", []), file("g", [])]), "");
+}
+
+/// Nothing is wrong with what is there between two steps, of whatever workload.
+#[test]
+fn what_a_workload_leaves_between_its_steps_is_right() {
+    let named = crate::workload::NAMES.map(str::to_owned);
+    let ones = (0..crate::workload::one_count()).map(|number| format!("one:{number}"));
+    let twos = (0..200).map(|number| format!("two:{number}"));
+    for name in named.into_iter().chain(ones).chain(twos) {
+        let workload = Workload::by_name(&name, 1).unwrap();
+        let history = History::new(&workload, Promises::JOURNAL).unwrap();
+        for (number, tree) in history.trees.iter().enumerate() {
+            let found = found_in(tree);
+            let number = number as u32;
+            assert_eq!(judged(&history, number, number, &found), "", "{name}");
+            // The next step had begun.
+            assert_eq!(judged(&history, number + 1, number, &found), "", "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_is_said_to_be_done_and_has_not_begun_is_not_done() {
+    let history = history(&["create g", "fsync g", "write g 0 10 2"]);
+    let found = [file("f", old())];
+    assert_eq!(judged(&history, 0, 3, &found), "");
+    assert_eq!(judged(&history, 1, 9, &found), "");
+    assert_eq!(judged(&history, 2, 9, &found), "g missing");
 }
 
 #[test]
@@ -243,6 +307,18 @@ fn a_shorter_file_may_be_longer_until_that_is_durable() {
     assert_eq!(judged(&history, 2, 2, &[file("f", old())]), "f stale");
 }
 
+/// What is found where everything is as in a tree.
+fn found_in(tree: &Tree) -> Vec<Entry> {
+    let names = tree.names.iter().map(|(name, meaning)| Entry {
+        path: name.clone(),
+        kind: match meaning {
+            tree::Meaning::Directory => EntryKind::Directory,
+            tree::Meaning::File(file) => EntryKind::File(tree.contents[file].to_vec()),
+        },
+    });
+    names.collect()
+}
+
 /// What the workload leaves is right at its end, and every single fault in it is found.
 #[test]
 fn every_single_fault_in_what_a_workload_leaves_is_found() {
@@ -250,15 +326,19 @@ fn every_single_fault_in_what_a_workload_leaves_is_found() {
         let workload = named(name).unwrap();
         let history = History::new(&workload, Promises::JOURNAL).unwrap();
         let tree = history.trees.last().unwrap();
-        let mut found: Vec<Entry> = tree
-            .files()
-            .map(|(path, bytes)| file(path, bytes))
-            .collect();
-        for directory in ["A", "B"] {
-            found.push(Entry {
-                path: directory.into(),
-                kind: EntryKind::Directory,
+        let found = found_in(tree);
+        for (step, number) in workload.steps.iter().zip(1_u32..) {
+            let Step::Rename { from, to } = step else {
+                continue;
+            };
+            let mut both = found_in(&history.trees[number as usize]);
+            let moved = both.iter().find(|entry| entry.path == *to).unwrap();
+            both.push(Entry {
+                path: from.clone(),
+                kind: moved.kind.clone(),
             });
+            let said = judged(&history, number, number, &both);
+            assert_eq!(said, format!("{from} stale"), "{name} {step}");
         }
         let end = workload.steps.len() as u32;
         assert_eq!(judged(&history, end, end, &found), "", "{name}");

@@ -46,6 +46,13 @@ impl Tree {
         })
     }
 
+    /// The names of a file.
+    pub(super) fn names_of(&self, file: u32) -> impl Iterator<Item = &str> {
+        let names = self.names.iter();
+        let its = names.filter(move |(_, meaning)| **meaning == Meaning::File(file));
+        its.map(|(name, _)| name.as_str())
+    }
+
     fn try_apply(&mut self, step: &Step) -> Option<()> {
         match step {
             Step::Create { path } => {

@@ -36,12 +36,40 @@ const SNAPSHOT: &str = "../snapshot";
 const ASKED_EVERY: Duration = Duration::from_millis(50);
 /// How often is looked whether QEMU is where it should be.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
+/// How long QEMU may take to end after its last word.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
 /// The file in the directory of a guest with what QEMU says when it fails.
 const SAID: &str = "said";
 const SAID_BYTES_MAX: u64 = 4096;
 
 /// Whether somebody still waits.
 pub(super) type IsWanted<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Why nothing was heard of a guest.
+#[derive(Debug)]
+pub(super) enum Silence {
+    /// It has ended by itself, as a machine does whose kernel has crashed.
+    Crashed(String),
+    /// It has not answered in time.
+    Late(String),
+    /// Whatever else; no word on what it was doing.
+    Other(PowercutError),
+}
+
+impl From<PowercutError> for Silence {
+    fn from(error: PowercutError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Silence> for PowercutError {
+    fn from(silence: Silence) -> Self {
+        match silence {
+            Silence::Crashed(why) | Silence::Late(why) => Self::Guest(why),
+            Silence::Other(error) => error,
+        }
+    }
+}
 
 /// What all guests of a run have in common.
 #[derive(Clone, Debug)]
@@ -212,6 +240,20 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// Whether a process whose output has ended has come to its own end: a machine that restarts after
+/// its kernel has crashed ends QEMU with exit code 0, and what is killed, for want of memory or by
+/// somebody, does not.
+fn ended_by_itself(child: &mut Child) -> bool {
+    let deadline = Instant::now() + END_TIME_MAX;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) if Instant::now() < deadline => thread::sleep(LOOKS_EVERY),
+            Ok(None) | Err(_) => return false,
+        }
+    }
+}
+
 /// Lines as they come, from a thread, so that nobody waits longer than it is wanted. It ends with
 /// the guest.
 fn listen(output: impl Read + Send + 'static) -> std::io::Result<Receiver<String>> {
@@ -294,7 +336,7 @@ impl Guest {
         &mut self,
         limit: Duration,
         is_wanted: IsWanted<'_>,
-    ) -> Result<Message, PowercutError> {
+    ) -> Result<Message, Silence> {
         let deadline = Instant::now() + limit;
         loop {
             match self.lines.recv_timeout(ASKED_EVERY) {
@@ -304,17 +346,21 @@ impl Guest {
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(PowercutError::Guest(said(&self.directory)));
+                    let why = said(&self.directory);
+                    return Err(match ended_by_itself(&mut self.child) {
+                        true => Silence::Crashed(why),
+                        false => Silence::Other(PowercutError::Guest(why)),
+                    });
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if !is_wanted() {
-                return Err(PowercutError::Interrupted);
+                return Err(PowercutError::Interrupted.into());
             }
             if Instant::now() >= deadline {
                 let seconds = limit.as_secs();
                 let why = format!("the guest has not answered for {seconds} s");
-                return Err(PowercutError::Guest(why));
+                return Err(Silence::Late(why));
             }
         }
     }
@@ -329,6 +375,16 @@ impl Drop for Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_ends_by_itself_and_well_is_a_machine_that_crashed() {
+        let ended = |script: &str| {
+            let mut child = std::process::Command::new("sh");
+            let mut child = child.args(["-c", script]).spawn().unwrap();
+            ended_by_itself(&mut child)
+        };
+        assert!(ended("exit 0") && !ended("exit 1") && !ended("kill -KILL $$"));
+    }
 
     #[test]
     fn a_guest_that_is_restored_is_the_same_machine() {

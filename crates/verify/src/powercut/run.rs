@@ -1,7 +1,7 @@
 //! The run itself: one guest boots, and then lanes beside each other cut what the schedule says.
 
 use super::cached::{CachedDisk, Lost};
-use super::guest::{DISK, DISK_SOCKET, IsWanted, Machine, OUT, SOURCE, unexpected};
+use super::guest::{DISK, DISK_SOCKET, IsWanted, Machine, OUT, SOURCE, Silence, unexpected};
 use super::judge::{Found, judge, write_source};
 use super::kernel::Kernel;
 use super::message::{Message, check, write};
@@ -75,12 +75,24 @@ pub struct Run {
     pub samples: Vec<Sample>,
     /// Cells that were given up, and why.
     pub failed: Vec<(Cell, String)>,
+    /// Cells of which cuts were thrown away, because a machine failed before anything was looked
+    /// at, and how many.
+    pub thrown_away: Vec<(Cell, u64)>,
     /// How long the guest took to be ready.
     pub boot_time: Duration,
     /// How long everything took.
     pub time: Duration,
     /// Whether the user ended it early.
     pub was_interrupted: bool,
+}
+
+impl Run {
+    fn throw_away(&mut self, cell: &Cell) {
+        match self.thrown_away.iter_mut().find(|(known, _)| known == cell) {
+            Some((_, count)) => *count += 1,
+            None => self.thrown_away.push((cell.clone(), 1)),
+        }
+    }
 }
 
 fn local(path: &Path) -> impl Fn(io::Error) -> PowercutError {
@@ -131,6 +143,16 @@ pub fn run(
     Ok(outcome)
 }
 
+/// The longest file.
+fn longest<'a>(cells: impl Iterator<Item = &'a Cell>) -> u64 {
+    cells.map(|cell| cell.bytes).max().unwrap_or_default()
+}
+
+/// How long the disks of all guests are that cut these cells.
+pub(super) fn device_bytes<'a>(cells: impl Iterator<Item = &'a Cell>) -> u64 {
+    2 * longest(cells) + ROOM_BYTES
+}
+
 /// What all lanes use.
 struct Stage<'a> {
     server: &'a dyn DiskServer,
@@ -174,8 +196,7 @@ fn stage<'a>(
     server: &'a dyn DiskServer,
 ) -> Result<(Stage<'a>, Duration), PowercutError> {
     check_room(options)?;
-    let most = options.cells.iter().map(|cell| cell.bytes).max();
-    let most = most.unwrap_or_default();
+    let most = longest(options.cells.iter());
     let modules: BTreeSet<&str> = options
         .cells
         .iter()
@@ -195,7 +216,7 @@ fn stage<'a>(
             memory_bytes: options.memory_bytes,
         },
         // The guests' disks have the lengths that they had when the snapshot was taken.
-        device_bytes: 2 * most + ROOM_BYTES,
+        device_bytes: device_bytes(options.cells.iter()),
         out_bytes: most + OUT_ROOM_BYTES,
         source_bytes: 2 * most,
         seed: options.seed,
@@ -326,11 +347,12 @@ impl Stage<'_> {
                 Err(why) => return unmountable(why),
             }
         }
-        let mut guest = self.machine.restore(lane, DiskCache::None, is_wanted)?;
-        let name = cell.file_system;
-        guest.tell(&check(name, &cell.mount_options, self.out_bytes))?;
-        let said = guest.hear(limit(cell), is_wanted)?;
-        drop(guest);
+        let line = check(cell.file_system, &cell.mount_options, self.out_bytes);
+        let said = heard(&mut || {
+            let mut guest = self.machine.restore(lane, DiskCache::None, is_wanted)?;
+            guest.tell(&line)?;
+            guest.hear(limit(cell), is_wanted)
+        })?;
         let share = |size: u64| size as f64 / cell.bytes.max(1) as f64;
         let found = match said {
             Message::Found(size) => {
@@ -349,6 +371,20 @@ impl Stage<'_> {
             other => return Err(unexpected(&other)),
         };
         Ok((found, words))
+    }
+}
+
+/// What a machine says that looks what is there, from when it was told to. One whose kernel crashes
+/// over a file system cannot mount that, and neither can one that hangs, twice, for the first time
+/// this machine may have been busy: to cut anew until it goes well would hide what was found.
+fn heard(look: &mut dyn FnMut() -> Result<Message, Silence>) -> Result<Message, PowercutError> {
+    let looked = match look() {
+        Err(Silence::Late(_)) => look(),
+        looked => looked,
+    };
+    match looked {
+        Err(Silence::Crashed(why) | Silence::Late(why)) => Ok(Message::Unmountable(why)),
+        looked => Ok(looked?),
     }
 }
 
@@ -493,6 +529,7 @@ fn collect(
                 *count += 1;
                 let is_given_up = *count == FAILURES_MAX;
                 schedule.failed(cell, is_given_up);
+                outcome.throw_away(&options.cells[cell]);
                 if is_given_up {
                     outcome.failed.push((options.cells[cell].clone(), why));
                 }
@@ -508,9 +545,8 @@ mod tests {
     use super::super::subject::FileSystem;
     use super::*;
 
-    #[test]
-    fn large_files_have_longer() {
-        let mut cell = Cell {
+    fn cell() -> Cell {
+        Cell {
             file_system: FileSystem::Ext4,
             bytes: BLOCK_BYTES,
             wait: Duration::ZERO,
@@ -518,7 +554,64 @@ mod tests {
             how: How::Close,
             mount_options: String::new(),
             disk_cache: DiskCache::None,
+        }
+    }
+
+    /// What comes of looks that end so, and how many there were.
+    fn looked(ends: Vec<Result<Message, Silence>>) -> (Result<Message, PowercutError>, usize) {
+        let (mut ends, mut looks) = (ends.into_iter(), 0);
+        let said = heard(&mut || {
+            looks += 1;
+            ends.next().expect("it looks no further")
+        });
+        (said, looks)
+    }
+
+    #[test]
+    fn what_crashes_or_hangs_a_machine_that_recovers_it_cannot_be_mounted() {
+        let late = || Err(Silence::Late("no answer".into()));
+        let (said, looks) = looked(vec![Err(Silence::Crashed("panic".into()))]);
+        assert_eq!(
+            (said.unwrap(), looks),
+            (Message::Unmountable("panic".into()), 1)
+        );
+        let (said, looks) = looked(vec![late(), late()]);
+        assert_eq!(
+            (said.unwrap(), looks),
+            (Message::Unmountable("no answer".into()), 2)
+        );
+        // This machine was busy.
+        let (said, looks) = looked(vec![late(), Ok(Message::Missing)]);
+        assert_eq!((said.unwrap(), looks), (Message::Missing, 2));
+        let (said, looks) = looked(vec![late(), Err(Silence::Crashed("panic".into()))]);
+        assert_eq!(
+            (said.unwrap(), looks),
+            (Message::Unmountable("panic".into()), 2)
+        );
+        // Nothing of the file system.
+        let other = Err(Silence::Other(PowercutError::Guest("killed".into())));
+        assert!(matches!(
+            looked(vec![other]),
+            (Err(PowercutError::Guest(_)), 1)
+        ));
+    }
+
+    #[test]
+    fn cuts_that_are_thrown_away_are_counted_for_each_cell() {
+        let other = Cell {
+            how: How::Fsync,
+            ..cell()
         };
+        let mut run = Run::default();
+        for cell in [&cell(), &other, &cell()] {
+            run.throw_away(cell);
+        }
+        assert_eq!(run.thrown_away, [(cell(), 2), (other, 1)]);
+    }
+
+    #[test]
+    fn large_files_have_longer() {
+        let mut cell = cell();
         assert_eq!(limit(&cell), VERIFY_POWERCUT_ANSWER_TIME_MAX);
         cell.bytes = 1 << 30;
         let longer = Duration::from_secs((1 << 30) / VERIFY_POWERCUT_RATE_MIN);

@@ -5,6 +5,8 @@
 //! killed: it is taken off.
 
 use super::PowercutError;
+use super::plan::Cell;
+use super::run::device_bytes;
 use super::sample::Sample;
 use base::limits::VERIFY_POWERCUT_STATE_BYTES_MAX;
 use rustix::fs::{FlockOperation, flock};
@@ -27,17 +29,22 @@ pub struct Header {
     pub memory_bytes: u64,
     /// From which contents are made.
     pub seed: u64,
+    /// How long the guests' disks are: file systems are made differently on others. Files from
+    /// before it was written down have none; it follows from their longest file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    device_bytes: Option<u64>,
 }
 
 impl Header {
-    /// Of this version.
+    /// Of this version, for a run that cuts these cells.
     #[must_use]
-    pub const fn new(kernel: String, memory_bytes: u64, seed: u64) -> Self {
+    pub fn new(kernel: String, memory_bytes: u64, seed: u64, cells: &[Cell]) -> Self {
         Self {
             version: VERSION,
             kernel,
             memory_bytes,
             seed,
+            device_bytes: Some(device_bytes(cells.iter())),
         }
     }
 }
@@ -113,8 +120,9 @@ impl State {
 
 /// The samples in a file, and the length of what of it is whole.
 fn parse(text: &[u8], header: &Header) -> Result<(Vec<Sample>, u64), String> {
-    let mut samples = Vec::new();
+    let mut samples: Vec<Sample> = Vec::new();
     let mut len = 0;
+    let mut has_length = true;
     for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
         if line.last() != Some(&b'\n') {
             break;
@@ -122,6 +130,9 @@ fn parse(text: &[u8], header: &Header) -> Result<(Vec<Sample>, u64), String> {
         if number == 0 {
             let is: Header = serde_json::from_slice(line)
                 .map_err(|_| "it is no state file of this release".to_owned())?;
+            has_length = is.device_bytes.is_some();
+            let device_bytes = is.device_bytes.or(header.device_bytes);
+            let is = Header { device_bytes, ..is };
             if is != *header {
                 return Err(differs(&is, header));
             }
@@ -130,6 +141,16 @@ fn parse(text: &[u8], header: &Header) -> Result<(Vec<Sample>, u64), String> {
             samples.push(sample.map_err(|error| format!("line {}: {error}", number + 1))?);
         }
         len += line.len() as u64;
+    }
+    if !(has_length || samples.is_empty()) {
+        let device_bytes = Some(device_bytes(samples.iter().map(|sample| &sample.cell)));
+        let is = Header {
+            device_bytes,
+            ..header.clone()
+        };
+        if is != *header {
+            return Err(differs(&is, header));
+        }
     }
     // What has no whole line and is not the beginning of a header is somebody else's.
     let begun = b"{\"version\":";
@@ -152,9 +173,20 @@ fn differs(is: &Header, wanted: &Header) -> String {
             is.memory_bytes.to_string(),
             wanted.memory_bytes.to_string(),
         ),
-        _ => ("seed", is.seed.to_string(), wanted.seed.to_string()),
+        _ if is.seed != wanted.seed => ("seed", is.seed.to_string(), wanted.seed.to_string()),
+        _ => return differs_in_disks(is, wanted),
     };
     format!("it is of a run with another {what}: {is}, not {wanted}")
+}
+
+fn differs_in_disks(is: &Header, wanted: &Header) -> String {
+    let bytes = |header: &Header| header.device_bytes.unwrap_or_default();
+    format!(
+        "it is of a run whose machines have disks of {} bytes, not {}: they follow from the \
+         longest file; ask for the same longest --size as before, or use another file",
+        bytes(is),
+        bytes(wanted)
+    )
 }
 
 #[cfg(test)]
@@ -167,7 +199,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn header() -> Header {
-        Header::new("6.1.0-56-amd64".into(), 512 << 20, 7)
+        let cell = sample(How::Close, Outcome::Missing, 0.0).cell;
+        Header::new("6.1.0-56-amd64".into(), 512 << 20, 7, &[cell])
     }
 
     fn path(name: &str) -> PathBuf {
@@ -217,13 +250,23 @@ mod tests {
 
     #[test]
     fn what_was_found_before_disks_had_caches_is_read() {
+        let mut short = sample(How::Close, Outcome::Missing, 0.0).cell;
+        short.bytes = 4096;
+        let wanted = Header::new("6.1.0-56-amd64".into(), 512 << 20, 7, &[short]);
         let line = r#"{"cell":{"file_system":"ext4","bytes":4096,"wait":{"secs":5,"nanos":0},
             "flush_time":{"secs":30,"nanos":0},"how":"close","mount_options":""},"outcome":"old",
             "size_share":1.0,"content_share":0.0,"write_time":{"secs":1,"nanos":0},"cut_after":
             {"secs":5,"nanos":0},"time":{"secs":9,"nanos":0},"load":0.5,"words":""}"#;
-        let head = serde_json::to_string(&header()).unwrap();
+        let head = serde_json::to_string(&Header {
+            device_bytes: None,
+            ..wanted.clone()
+        });
+        let head = head.unwrap();
+        assert!(!head.contains("device_bytes"), "{head}");
         let text = format!("{head}\n{}\n", line.replace('\n', ""));
-        let (samples, len) = parse(text.as_bytes(), &header()).unwrap();
+        let (samples, len) = parse(text.as_bytes(), &wanted).unwrap();
+        // The longest file of another run is longer than that of this one.
+        assert!(parse(text.as_bytes(), &header()).is_err_and(|why| why.contains("--size")));
         assert_eq!((samples.len(), len), (1, text.len() as u64));
         assert_eq!(samples[0].cell.disk_cache, DiskCache::None);
     }
@@ -232,9 +275,17 @@ mod tests {
     fn what_is_of_another_run_or_no_state_is_refused_and_left_alone() {
         let path = path("refused");
         drop(State::open(&path, &header()).unwrap());
-        let other = Header::new("6.12.1".into(), 512 << 20, 7);
+        let other = Header {
+            kernel: "6.12.1".into(),
+            ..header()
+        };
         let error = State::open(&path, &other).unwrap_err().to_string();
         assert!(error.contains("another kernel: 6.1.0-56-amd64, not 6.12.1"));
+        let mut long = sample(How::Close, Outcome::Missing, 0.0).cell;
+        long.bytes *= 2;
+        let longer = Header::new("6.1.0-56-amd64".into(), 512 << 20, 7, &[long]);
+        let error = State::open(&path, &longer).unwrap_err().to_string();
+        assert!(error.contains("ask for the same longest --size"), "{error}");
         for text in ["a letter", "a letter\n", "{\"version\":1}\n"] {
             fs::write(&path, text).unwrap();
             assert!(State::open(&path, &header()).is_err(), "{text}");

@@ -22,7 +22,12 @@ impl States {
         Self {
             tried: totals.states,
             bad: totals.bad_states,
-            drawn: totals.sampled.min(totals.states),
+            // Earlier releases counted what they had drawn, and tried it in its order: of a run
+            // that was ended, what was tried is the beginning of that.
+            drawn: match totals.sampled <= totals.states {
+                true => totals.sampled,
+                false => 0,
+            },
             is_part: own < totals.distinct,
         }
     }
@@ -98,8 +103,10 @@ mod tests {
             "25 of 100 (25.00 %; the first of more)"
         );
         let drawn = "25 of 100 (17.55 to 34.30 %; 100 drawn by chance)";
-        // A run that was ended early has tried fewer than it had drawn.
-        assert_eq!(share(&totals(900, 400)), drawn);
+        assert_eq!(share(&totals(900, 100)), drawn);
+        // A run of an earlier release that was ended has tried the first of what it had drawn.
+        let first = "25 of 100 (25.00 %; the first of more)";
+        assert_eq!(share(&totals(900, 400)), first);
         // States of recoveries come on top of the others, and are drawn.
         let with_recoveries = Totals {
             recovery_states: 40,

@@ -31,6 +31,7 @@ mod tests;
 use crate::log::Entry;
 use base::limits::{VERIFY_PAIRS_MAX, VERIFY_TEARS_MAX};
 use sim::{Image, Random};
+use std::collections::HashSet;
 use std::fmt;
 use stretch::{Found, Stretch};
 
@@ -175,7 +176,7 @@ pub struct Plan {
     states: Vec<State>,
     possible: u64,
     pruned: u64,
-    by_chance: u64,
+    drawn: HashSet<State>,
 }
 
 impl Plan {
@@ -191,29 +192,29 @@ impl Plan {
             states: Vec::new(),
             possible: 0,
             pruned: 0,
-            by_chance: 0,
+            drawn: HashSet::new(),
         };
         let last = plan.stretches.len() - 1;
         for (number, stretch) in plan.stretches.iter().enumerate() {
             let mut random = Random::new(policy.seed ^ (number as u64).rotate_left(32));
-            let Found {
-                patterns,
-                possible,
-                by_chance,
-            } = stretch.patterns(policy, number == last, &mut random);
+            let Found { patterns, possible } =
+                stretch.patterns(policy, number == last, &mut random);
             plan.possible += possible;
             plan.pruned += possible - patterns.len() as u64;
-            plan.by_chance += by_chance;
-            plan.states
-                .extend(patterns.into_iter().map(|pattern| State {
-                    stretch: number as u32,
-                    pattern,
-                }));
+            for (pattern, by_chance) in patterns {
+                let stretch = number as u32;
+                let state = State { stretch, pattern };
+                if by_chance {
+                    plan.drawn.insert(state.clone());
+                }
+                plan.states.push(state);
+            }
         }
         plan
     }
 
-    /// All of them, each different from every other of its stretch.
+    /// All of them, each different from every other of its stretch, unless that has more sectors
+    /// than can be compared.
     #[must_use]
     pub fn states(&self) -> &[State] {
         &self.states
@@ -234,10 +235,18 @@ impl Plan {
     /// How many of the states were drawn by chance.
     #[must_use]
     pub fn by_chance(&self) -> u64 {
-        self.by_chance
+        self.drawn.len() as u64
     }
 
-    /// At most `count` of the states, in their order: all of them, or as many drawn.
+    /// Whether a state was drawn by chance.
+    #[must_use]
+    pub fn is_by_chance(&self, state: &State) -> bool {
+        self.drawn.contains(state)
+    }
+
+    /// At most `count` of the states: all of them in their order, or as many drawn. These are in an
+    /// order by chance as well, so that whoever stops early has a sample of the whole log and not
+    /// its beginning.
     #[must_use]
     pub fn sample(&self, count: u64, seed: u64) -> Vec<State> {
         let mut left = self.states.len() as u64;
@@ -253,6 +262,11 @@ impl Plan {
                 wanted -= 1;
             }
             left -= 1;
+        }
+        // Fisher and Yates: each order is equally likely.
+        for end in (1..chosen.len()).rev() {
+            let at = random.below(end as u64 + 1);
+            chosen.swap(end, usize::try_from(at).expect("below a length"));
         }
         chosen
     }

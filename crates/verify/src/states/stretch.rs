@@ -10,10 +10,15 @@
 use super::{Pattern, Policy, SECTOR_BYTES, Said};
 use crate::log::{Entry, Mark};
 use base::Extent;
-use base::limits::VERIFY_PRUNE_SECTORS_MAX;
+use base::limits::{VERIFY_LOG_BYTES_MAX, VERIFY_PRUNE_SECTORS_MAX};
 use sim::{Image, Random};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// Sectors of a stretch of which keys are made, in memory, some hundred bytes for each: as many as
+/// a log has room for. Ranges of zeros take no room in a log and may have any number; where they
+/// are more, states are drawn and not compared.
+const KEY_SECTORS_MAX: u64 = VERIFY_LOG_BYTES_MAX / SECTOR_BYTES;
 
 /// See the module's head.
 #[derive(Clone, Debug)]
@@ -40,11 +45,10 @@ pub(super) struct Change {
 
 /// The states of a stretch.
 pub(super) struct Found {
-    pub(super) patterns: Vec<Pattern>,
+    /// Each, and whether it was drawn by chance.
+    pub(super) patterns: Vec<(Pattern, bool)>,
     /// With those that equal another.
     pub(super) possible: u64,
-    /// Of the patterns, those drawn by chance.
-    pub(super) by_chance: u64,
 }
 
 /// Cuts a log at its flushes. There is at least one stretch, the last of which is what came after
@@ -263,7 +267,8 @@ impl Stretch {
     }
 
     /// Leaves out what equals something that can be found as early or, if there is a next stretch,
-    /// that one's beginning.
+    /// that one's beginning; of a stretch with too many sectors to compare, nothing but what is too
+    /// much to be tried.
     fn prune(
         &self,
         mut candidates: Vec<(Pattern, bool)>,
@@ -272,27 +277,33 @@ impl Stretch {
     ) -> Found {
         candidates.sort_by_cached_key(|(pattern, _)| self.moment(pattern));
         let possible = candidates.len() as u64;
-        let keys = Keys::new(self);
-        let affordable = (VERIFY_PRUNE_SECTORS_MAX / keys.parts.max(1)).max(1);
+        let sectors = self.changes.iter().map(|change| u64::from(change.sectors));
+        let sectors: u64 = sectors.sum();
+        let affordable = (VERIFY_PRUNE_SECTORS_MAX / sectors.max(1)).max(1);
         let is_sampled = possible > affordable;
         let kept: HashSet<u64> = draw(possible, affordable, random).into_iter().collect();
+        let mut numbered = (0..).zip(candidates);
+        let drawn = std::iter::from_fn(|| {
+            let (_, (pattern, by_chance)) = numbered.find(|(number, _)| kept.contains(number))?;
+            Some((pattern, by_chance || is_sampled))
+        });
+        let mut found = Found {
+            patterns: Vec::new(),
+            possible: kept.len() as u64,
+        };
+        if sectors > KEY_SECTORS_MAX {
+            found.patterns.extend(drawn);
+            return found;
+        }
+        let keys = Keys::new(self);
         let mut seen = HashSet::new();
         let whole = Pattern::Prefix(self.changes.len() as u32);
         let has_next = !is_last && !self.changes.is_empty();
         let next = has_next.then(|| (keys.of(&whole), self.moment(&whole)));
-        let mut found = Found {
-            patterns: Vec::new(),
-            possible: kept.len() as u64,
-            by_chance: 0,
-        };
-        for (number, (pattern, by_chance)) in candidates.into_iter().enumerate() {
-            if !kept.contains(&(number as u64)) {
-                continue;
-            }
+        for (pattern, by_chance) in drawn {
             let key = keys.of(&pattern);
             if next != Some((key, self.moment(&pattern))) && seen.insert(key) {
-                found.by_chance += u64::from(by_chance || is_sampled);
-                found.patterns.push(pattern);
+                found.patterns.push((pattern, by_chance));
             }
         }
         found
@@ -335,18 +346,16 @@ struct Keys {
     changes: Vec<Vec<(u32, u128)>>,
     /// How many sectors are ever changed.
     places: usize,
-    /// Of all changes together.
-    parts: u64,
 }
 
 impl Keys {
+    /// Of a stretch with at most [`KEY_SECTORS_MAX`] sectors: each takes memory.
     fn new(stretch: &Stretch) -> Self {
         let mut places: HashMap<u64, (u32, u128)> = HashMap::new();
         let mut before = [0; SECTOR_BYTES as usize];
         let mut keys = Self {
             changes: Vec::with_capacity(stretch.changes.len()),
             places: 0,
-            parts: 0,
         };
         for change in &stretch.changes {
             let mut parts = Vec::with_capacity(change.sectors as usize);
@@ -361,7 +370,6 @@ impl Keys {
                 let new = digest(sector, change.sector(number));
                 parts.push((place, if new == old { 0 } else { new }));
             }
-            keys.parts += parts.len() as u64;
             keys.changes.push(parts);
         }
         keys.places = places.len();

@@ -343,6 +343,38 @@ fn samples_are_as_large_as_asked_for_and_made_again_from_their_seed() {
     assert_eq!(plan.sample(1000, 7), plan.states());
 }
 
+/// Who stops after the first few has tried what may be anywhere in the log.
+#[test]
+fn what_is_drawn_is_in_no_order() {
+    let entries: Vec<Entry> = (0..7).map(|at| write(at, &[at as u8 + 1])).collect();
+    let plan = Plan::new(&Image::new(LEN_BYTES), &entries, &Policy::new(1));
+    let place = |state: &State| plan.states().iter().position(|one| one == state).unwrap();
+    let all = plan.states().len();
+    let mut firsts = BTreeSet::new();
+    for seed in 0..100 {
+        let drawn = plan.sample(all as u64 / 2, seed);
+        let places: BTreeSet<usize> = drawn.iter().map(place).collect();
+        assert_eq!(places.len(), drawn.len(), "one is drawn twice");
+        firsts.insert(place(&drawn[0]));
+    }
+    assert!(firsts.len() > all / 2, "{firsts:?}");
+}
+
+/// Records of zeros over the whole of a large disk take no room in a log; some hundred of them
+/// would take more memory than a machine has, if all their sectors were compared.
+#[test]
+fn a_stretch_with_too_many_sectors_is_drawn_and_not_compared() {
+    let len_bytes = 1 << 30;
+    let zeros = || Entry::Zeros(Extent::new(0, len_bytes));
+    let plan = Plan::new(&Image::new(len_bytes), &[zeros(), zeros()], &Policy::new(1));
+    // All are as the disk was before, which nobody looked at.
+    assert!(plan.states().len() > 10, "{:?}", plan.states());
+    assert_eq!(plan.pruned(), 0);
+    let few = [Entry::Zeros(Extent::new(0, 1 << 20))];
+    let compared = Plan::new(&Image::new(len_bytes), &few, &Policy::new(1));
+    assert!(compared.pruned() > 10 && compared.states().len() == 1);
+}
+
 #[test]
 fn what_is_too_much_is_drawn_and_counted() {
     let numbers: Vec<u8> = (1..=60).collect();
@@ -357,6 +389,8 @@ fn what_is_too_much_is_drawn_and_counted() {
     };
     let plan = Plan::new(&Image::new(64 << 10), &entries, &policy);
     assert_eq!(plan.by_chance(), 8);
+    let drawn = plan.states().iter().filter(|one| plan.is_by_chance(one));
+    assert_eq!(drawn.count(), 8);
     assert_eq!(plan.states().len(), 10);
 }
 

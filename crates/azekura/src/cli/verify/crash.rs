@@ -62,7 +62,8 @@ pub(in crate::cli) struct Crash {
         value_parser = sector_bytes)]
     sector: u64,
     /// Mount options of the file system that is judged
-    #[arg(long, value_name = "OPTIONS", default_value = "")]
+    #[arg(long, value_name = "OPTIONS", default_value = "",
+        value_parser = super::matrix::mount_options)]
     mount_options: String,
     /// This workload alone: write-rename, append-log, pages, bystander, sqlite, one:NUMBER,
     /// two:NUMBER, or of the store object:NUMBER, objects:NUMBER; or `one` for all sequences of one
@@ -92,6 +93,9 @@ pub(in crate::cli) struct Crash {
     /// Of the log, this state alone
     #[arg(long, value_name = "STATE", requires = "replay")]
     state: Option<State>,
+    /// Of that state, what is left when its recovery is interrupted in this one
+    #[arg(long, value_name = "STATE", requires = "state")]
+    recovery: Option<State>,
     /// Write the log in the form of the kernel's dm-log-writes, for tools that replay it, and do
     /// nothing else
     #[arg(long, value_name = "FILE", requires = "replay", conflicts_with_all = ["state", "report"])]
@@ -266,7 +270,11 @@ impl Crash {
             is_wanted()
         };
         let outcome = match log {
-            Some(log) => replay(log, self.state.as_ref(), stage, &options, &mut watch),
+            Some(log) => {
+                let only = self.state.as_ref();
+                let only = only.map(|state| (state, self.recovery.as_ref()));
+                replay(log, only, stage, &options, &mut watch)
+            }
             None => run(target, stage, &options, &mut watch),
         };
         outcome.map_err(|error| Failure::from(error).during(target.name()))

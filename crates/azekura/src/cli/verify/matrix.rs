@@ -30,7 +30,7 @@ pub(super) struct Values {
     #[arg(long, value_name = "NAME=VALUES", value_parser = setting)]
     set: Vec<(Tunable, Vec<u64>)>,
     /// Mount options of the file systems that are made; given several times, for each a cell
-    #[arg(long, value_name = "OPTIONS")]
+    #[arg(long, value_name = "OPTIONS", value_parser = mount_options)]
     pub(super) mount_options: Vec<String>,
 }
 
@@ -166,6 +166,12 @@ pub(super) fn flush_time(text: &str) -> Result<Span, String> {
     }
 }
 
+/// Options of a mount, with commas between, that reach no other device than the run's.
+pub(super) fn mount_options(text: &str) -> Result<String, String> {
+    ::verify::actor::check_mount_options(text)?;
+    Ok(text.to_owned())
+}
+
 fn setting(text: &str) -> Result<(Tunable, Vec<u64>), String> {
     let names = || Tunable::ALL.map(Tunable::name).join(", ");
     let (name, values) = text
@@ -253,6 +259,12 @@ mod tests {
             assert!(setting(text).is_err(), "{text}");
         }
         assert!(flush_time("30s").is_ok() && flush_time("2h").is_err());
+    }
+
+    #[test]
+    fn mount_options_reach_no_other_device() {
+        assert_eq!(mount_options("data=journal"), Ok("data=journal".to_owned()));
+        assert!(mount_options("rtdev=/dev/sdb").is_err_and(|why| why.contains("rtdev")));
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl Powercut {
         tell_left_out(&unknown);
         left_out.extend(unknown);
         let cells = self.cells(&targets)?;
-        let header = Header::new(kernel.version.clone(), self.memory.0, self.seed);
+        let header = Header::new(kernel.version.clone(), self.memory.0, self.seed, &cells);
         let state = self.state.as_deref();
         let (mut state, before) = match state.map(|path| State::open(path, &header)) {
             Some(opened) => opened.map(|(state, before)| (Some(state), before))?,

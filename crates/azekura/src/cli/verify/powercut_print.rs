@@ -193,6 +193,11 @@ impl Facts<'_> {
         ];
         let rows: Vec<[String; 13]> = self.summaries().iter().map(row).collect();
         let mut text = output::table(head, &rows);
+        for (cell, count) in &self.found.thrown_away {
+            let cuts = output::count(*count, "cut");
+            let cell = output::plain(&cell.to_string());
+            text += &format!("thrown away because a machine failed: {cell}: {cuts}\n");
+        }
         for failed in self.failed() {
             text += &format!("given up: {}\n", output::plain(&failed));
         }
@@ -226,6 +231,13 @@ impl Facts<'_> {
         result
     }
 
+    /// Cuts of a cell that are in no share, because a machine failed.
+    fn thrown_away(&self, cell: &Cell) -> u64 {
+        let mut all = self.found.thrown_away.iter();
+        all.find(|(known, _)| known == cell)
+            .map_or(0, |(_, count)| *count)
+    }
+
     fn cell(&self, summary: &Summary) -> Value {
         let mut value = cell(&summary.cell);
         let outcomes = summary.outcomes.iter();
@@ -242,6 +254,7 @@ impl Facts<'_> {
             ("write_seconds", json!(summary.write_seconds)),
             ("beside_seconds", json!(summary.beside_seconds)),
             ("lost_acks", json!(summary.lost_acks)),
+            ("thrown_away", json!(self.thrown_away(&summary.cell))),
             ("outcomes", Value::Object(outcomes.collect())),
             ("samples", samples.map(sample).collect()),
         ];

@@ -412,30 +412,31 @@ impl Course {
         Ok(told)
     }
 
-    fn told(&self, part: &Part, state: State, words: String) -> Told {
-        let file = self.file(part);
-        let run = result(&file);
+    /// `run` is the result that the part has; what else may lie at its place, of another command or
+    /// release or of a run that was ended, is none of this run.
+    fn told(&self, part: &Part, state: State, words: String, run: Option<&Outcome>) -> Told {
         Told {
             name: part.name.clone(),
             state,
             words,
             said: Said::default(),
             time: Duration::ZERO,
-            is_loss: run.as_ref().is_some_and(is_loss),
-            file: run.map(|_| file),
+            is_loss: run.is_some_and(is_loss),
+            file: run.map(|_| self.file(part)),
             command: head::command(&part.arguments),
         }
     }
 
     fn kept(&self, part: &Part) -> Told {
         let file = self.file(part);
-        let found = result(&file).map(|run| kept(&run, &file));
+        let run = result(&file);
+        let found = run.as_ref().map(|run| kept(run, &file));
         let (state, words) = found.unwrap_or((State::Kept, String::new()));
-        self.told(part, state, words)
+        self.told(part, state, words, run.as_ref())
     }
 
     fn left_out(&self, part: &Part, why: &str) -> Told {
-        self.told(part, State::LeftOut, why.to_owned())
+        self.told(part, State::LeftOut, why.to_owned(), None)
     }
 
     fn part(
@@ -464,12 +465,17 @@ impl Course {
             tell,
         };
         let ended = part::run(part, &file, &bounds)?;
+        Ok(self.ended(part, ended, share))
+    }
+
+    fn ended(&self, part: &Part, ended: Ended, share: Option<Duration>) -> Told {
         let (state, words) = judged(&ended, share);
-        Ok(Told {
+        let told = self.told(part, state, words, ended.run.as_ref());
+        Told {
             said: ended.said.unwrap_or_default(),
             time: ended.time,
-            ..self.told(part, state, words)
-        })
+            ..told
+        }
     }
 
     /// Writes the report of what is there; nothing is a report of nothing.
@@ -614,6 +620,41 @@ mod tests {
             assert!(is_missing(profile, State::Failed) && is_missing(profile, State::Absent));
             assert!(!is_missing(profile, State::Done) && !is_missing(profile, State::Kept));
         }
+    }
+
+    /// A result of this part by another command.
+    const OTHERS: &str = r#"{"kind":"crash","version":1,"kernel":"Linux 6","seed":1,"targets":[]}"#;
+
+    #[test]
+    fn what_this_run_did_not_make_is_not_told_as_its_result() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = |name: &str| {
+            let path = directory.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            lock_run(&path).unwrap().expect("nobody else has it")
+        };
+        let part = Part {
+            name: "crash-ext4".into(),
+            kind: Kind::Crash,
+            arguments: vec!["verify".into(), "crash".into()],
+            weight: 1,
+            least: Duration::ZERO,
+        };
+        let course = Course {
+            profile: Profile::Quick,
+            directory: directory.path().to_owned(),
+            parts: Parts::default(),
+            _locks: [lock("one"), lock("two")],
+        };
+        let file = course.file(&part);
+        std::fs::write(&file, OTHERS).unwrap();
+        assert!(result(&file).is_some() && !is_kept(&file, &part));
+        assert_eq!(course.left_out(&part, "no time").file, None);
+        let failed = course.ended(&part, ended(None, "AZ1202", false), None);
+        assert_eq!((failed.state, &failed.file), (State::Failed, &None));
+        assert_eq!(course.report(&[failed]).unwrap(), None);
+        let done = course.ended(&part, ended(Some(run(false)), "", false), None);
+        assert_eq!((done.state, done.file), (State::Done, Some(file)));
     }
 
     #[test]

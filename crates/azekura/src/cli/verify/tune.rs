@@ -12,7 +12,7 @@ use ::verify::crash::{CrashError, Stage, Target};
 use ::verify::report;
 use ::verify::speed::actor::Answer;
 use ::verify::speed::{
-    Cell, Matrix, Measure, Options, Outcome, Place, Plan, Summary, Work, check, run, set,
+    Cell, LeftOut, Matrix, Measure, Options, Outcome, Place, Plan, Summary, Work, check, run, set,
 };
 use ::verify::tune::Point;
 use ::verify::tune::recovery::{Written, recover};
@@ -105,7 +105,13 @@ fn wait(text: &str) -> Result<Duration, String> {
 
 impl Tune {
     pub(super) fn run(self) -> Result<()> {
-        let options = self.options()?;
+        let mut options = self.options()?;
+        let unlost = without_recovery(&options.plan.cells);
+        options.plan.left_out.extend(unlost);
+        for left_out in &options.plan.left_out {
+            let text = format!("left out: {}: {}", left_out.what, left_out.why);
+            crate::output::note(crate::output::plain(&text));
+        }
         leave_the_mounts_of_others()?;
         // A device must be written to when memory is short, and so must not wait for that itself.
         let _ = rustix::process::configure_io_flusher_behavior(true);
@@ -194,13 +200,17 @@ impl Tune {
             bytes: WRITTEN_BYTES,
             waits,
         };
-        let all = points.len() as u64 * u64::from(self.repeat);
+        let lost = points.iter().filter(|one| !sets_a_device(&one.cell));
+        let all = lost.count() as u64 * u64::from(self.repeat);
         let bar = Progress::count("losing power", all);
         let mut done = 0;
         for target in &self.target {
             let mut scene = Scene::new(*target, target.device_bytes(), false)?;
             for repeat in 0..self.repeat {
-                let of = |point: &&mut Point| point.cell.place == Place::Made(*target);
+                let of = |point: &&mut Point| {
+                    let is_its = point.cell.place == Place::Made(*target);
+                    is_its && !sets_a_device(&point.cell)
+                };
                 for point in points.iter_mut().filter(of) {
                     let mut stage = Stage {
                         medium: &scene.medium,
@@ -209,7 +219,7 @@ impl Tune {
                         second: None,
                         states: None,
                     };
-                    set(actor, of_machine(&point.cell))?;
+                    set(actor, point.cell.all_settings())?;
                     let mut is_wanted = || !interrupt.is_wanted();
                     let repeat = u64::from(repeat);
                     let recovered = recover(
@@ -267,16 +277,63 @@ impl Tune {
     }
 }
 
-/// What of a cell's settings matters to a device that another run has made.
-fn of_machine(cell: &Cell) -> Vec<::verify::speed::Setting> {
-    let mut settings = cell.all_settings();
-    settings.retain(|setting| !setting.tunable.is_of_a_device());
+/// Whether a cell has a parameter of the device. Power is lost on another device, in memory, where
+/// it would say nothing: what is recovered there is not that cell's.
+fn sets_a_device(cell: &Cell) -> bool {
+    let settings = cell.all_settings();
     settings
+        .iter()
+        .any(|setting| setting.tunable.is_of_a_device())
+}
+
+/// Whose recovery is not measured: they are neither on the front nor in the correlation.
+fn without_recovery(cells: &[Cell]) -> Vec<LeftOut> {
+    let mut left_out: Vec<LeftOut> = Vec::new();
+    for cell in cells {
+        let settings = cell.all_settings();
+        let of_device = settings.iter().map(|setting| setting.tunable);
+        for tunable in of_device.filter(|tunable| tunable.is_of_a_device()) {
+            let what = format!("{}: the recovery with {}", cell.place, tunable.name());
+            if left_out.iter().all(|one| one.what != what) {
+                let why = "power is lost on a device in memory, which has no such parameter; \
+                           without --set of it the recovery is measured";
+                let why = why.to_owned();
+                left_out.push(LeftOut { what, why });
+            }
+        }
+    }
+    left_out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ::verify::speed::Tunable;
+
+    #[test]
+    fn a_parameter_of_the_device_leaves_no_recovery_to_compare() {
+        let plan = Plan::new(&Matrix {
+            places: vec![Place::Made(Target::Ext4)],
+            settings: vec![
+                (Tunable::MaxSectors, vec![64, 512]),
+                (Tunable::Swappiness, vec![60]),
+            ],
+            ..Matrix::default()
+        });
+        let plan = plan.unwrap();
+        assert!(plan.cells.len() == 2 && plan.cells.iter().all(sets_a_device));
+        let left_out = without_recovery(&plan.cells);
+        assert_eq!(left_out.len(), 1, "{left_out:?}");
+        assert_eq!(left_out[0].what, "ext4: the recovery with max_sectors_kb");
+        assert!(left_out[0].why.contains("without --set"));
+        let of_machine = Matrix {
+            places: vec![Place::Made(Target::Ext4)],
+            settings: vec![(Tunable::Swappiness, vec![10, 60])],
+            ..Matrix::default()
+        };
+        let plan = Plan::new(&of_machine).unwrap();
+        assert!(!plan.cells.iter().any(sets_a_device) && without_recovery(&plan.cells).is_empty());
+    }
 
     #[test]
     fn moments_and_measures_are_named_as_the_help_says() {
