@@ -98,6 +98,10 @@ impl Standing {
         order
     }
 
+    pub(super) fn seconds(&self) -> u64 {
+        self.seconds
+    }
+
     /// After which time a second mirror is asked; none if it shall not be.
     pub(super) fn patience(&self) -> Option<Duration> {
         if self.seconds >= self.requests / SECONDS_SHARE + SECONDS_FIRST {

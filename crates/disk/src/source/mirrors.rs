@@ -85,6 +85,12 @@ impl Mirrors {
         let places = self.shared.mirrors.iter().map(|mirror| mirror.place());
         places.zip(self.shared.state().standing.counts()).collect()
     }
+
+    /// Requests for which a second mirror was asked, because the first took long.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
+        self.shared.state().standing.seconds()
+    }
 }
 
 impl Shared {

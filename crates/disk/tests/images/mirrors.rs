@@ -6,6 +6,7 @@ use crate::server::{Answer, Asked, Server};
 use base::{BlockDevice, Extent};
 use disk::source::{FetchError, MirrorCounts, Refusal, Wanted, fetch_chunk};
 use disk::{Damage, FileName, Http, HttpOptions, Manifest, Mirrors, Source};
+use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,8 +103,10 @@ fn a_mirror_whose_bytes_are_wrong_is_marked_and_another_one_asked() {
         answer
     });
     let right = Server::files(path(&scene), Duration::from_millis(1));
+    let both = OnceCell::new();
     let machine = Machine::new(&scene, None, 1 << 20, |runtime| {
-        Arc::new(mirrors(&[&wrong, &right], runtime))
+        let mirrors = both.get_or_init(|| mirrors(&[&wrong, &right], runtime));
+        Arc::new(mirrors.clone())
     });
     // Also where no chunk is read.
     let version = scene.version("base:1");
@@ -119,7 +122,10 @@ fn a_mirror_whose_bytes_are_wrong_is_marked_and_another_one_asked() {
         machine.device.read_at(offset, &mut bytes).unwrap();
         assert!(bytes == content[offset as usize..extent.end() as usize]);
     }
-    assert!(wrong.requests() <= 3, "{}", wrong.requests());
+    // On a busy machine the right one may take long, and then the wrong one is asked as well.
+    let seconds = both.get().unwrap().seconds();
+    let requests = wrong.requests();
+    assert!(requests as u64 <= 3 + seconds, "{requests}, {seconds}");
     // If all are wrong, that is what is said.
     let both = Site::new(&[&wrong, &wrong]);
     let spec = scene.index("base:1").spec(0);

@@ -263,6 +263,6 @@ mod tests {
             (named.len(), more),
             (WIDENINGS_MAX, 30 * 30 - WIDENINGS_MAX)
         );
-        assert_eq!(named[0], "group 0 and group 1: rw-");
+        assert_eq!(named[0], "group 0 and group 1: 6");
     }
 }
