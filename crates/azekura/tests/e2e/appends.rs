@@ -1,9 +1,11 @@
 //! Files that several machines append to, also while one of them empties it and writes it anew:
 //! what is appended lies behind what was written, or was cut off or written over.
 
+use crate::checks::signal_mount;
 use crate::common::{Scene, obstacle};
 use crate::holes::fill;
 use base::limits::APPEND_WAIT_TIME_MAX;
+use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
@@ -161,10 +163,9 @@ fn behind_who_has_died(scene: &mut Scene, name: &str, act: impl Fn(&Path) -> std
             while log.write_all(&piece).is_ok() {}
         });
         thread::sleep(Duration::from_millis(300));
-        let mut umount = scene.command();
-        let umount = umount.args(["umount", "--force"]).arg(&far).output();
-        assert!(umount.unwrap().status.success());
+        signal_mount(&far, Signal::KILL);
         appending.join().unwrap();
+        scene.umount(&far);
         let begun = Instant::now();
         let acted = act(&near.join(&name));
         acted.unwrap_or_else(|error| panic!("{name}: {error} after {:?}", begun.elapsed()));

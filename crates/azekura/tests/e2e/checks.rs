@@ -53,6 +53,13 @@ pub(crate) fn figures(mount: &std::path::Path) -> Value {
     serde_json::from_slice(&text[..len]).unwrap()
 }
 
+/// Sends a signal to the process of a mount.
+pub(crate) fn signal_mount(mount: &Path, signal: rustix::process::Signal) {
+    let pid = figures(mount)["pid"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
 /// Copies a program that is run afterwards. By another process: children of other tests, between
 /// fork and exec, have open what is open here, and what is open for writing cannot be run.
 #[track_caller]

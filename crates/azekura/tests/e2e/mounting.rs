@@ -1,9 +1,10 @@
 //! Mounts: what users do, several clients at once, servers that die.
 
-use crate::checks::{fails, json};
+use crate::checks::{fails, json, signal_mount};
 use crate::common::{Scene, VOLUME, obstacle, run, text};
 use base::limits::REPLIES_KEPT_MAX;
 use rustix::mount::UnmountFlags;
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -687,10 +688,7 @@ fn a_killed_mount_can_be_taken_off_and_mounted_again() {
     }
     let mut scene = Scene::new();
     let mount = scene.mount("mnt", &[]);
-    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
-    let pid = i32::try_from(figures["pid"].as_i64().unwrap()).unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    signal_mount(&mount, Signal::KILL);
     let deadline = Instant::now() + Duration::from_secs(20);
     while fs::read_dir(&mount).is_ok() {
         assert!(Instant::now() < deadline);
@@ -714,10 +712,7 @@ fn a_killed_mount_can_be_taken_off_and_mounted_again() {
     let mount = scene.mount("mnt", &[]);
     fs::write(mount.join("file"), "x").unwrap();
     // And a signal ends it in order.
-    let figures = json(scene.azekura(&["top", text(&mount), "--once", "--json"]));
-    let pid = i32::try_from(figures["pid"].as_i64().unwrap()).unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    signal_mount(&mount, Signal::TERM);
     let deadline = Instant::now() + Duration::from_secs(30);
     while is_mounted(&mount) {
         assert!(Instant::now() < deadline, "SIGTERM does not unmount");
