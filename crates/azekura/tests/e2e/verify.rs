@@ -378,6 +378,159 @@ fn nothing_stays_behind_when_a_run_is_killed() {
     assert_eq!(names(parent.path()), [""; 0]);
 }
 
+/// A process and those that descend from it, the eldest first.
+fn family(eldest: u32) -> Vec<u32> {
+    let mut family = vec![eldest];
+    let mut at = 0;
+    while let Some(parent) = family.get(at) {
+        let listed = format!("/proc/{parent}/task/{parent}/children");
+        let listed = std::fs::read_to_string(listed).unwrap_or_default();
+        family.extend(
+            listed
+                .split_whitespace()
+                .map(|one| one.parse::<u32>().unwrap()),
+        );
+        at += 1;
+    }
+    family
+}
+
+/// Whether a process has a thread that has not ended.
+fn lives(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    let stat = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("stat"));
+    let mut stats = threads
+        .into_iter()
+        .flatten()
+        .flat_map(|one| stat(one.ok()?).ok());
+    stats.any(|stat| {
+        !stat
+            .rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('Z'))
+    })
+}
+
+/// The numbers of the FUSE mounts that a process sees in a directory.
+fn fuse_numbers(process: u32, directory: &str) -> Vec<String> {
+    let mounts = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+    let of = |line: &str| {
+        let number = line.split(' ').nth(2)?.strip_prefix("0:")?;
+        (line.contains(directory) && line.contains(" - fuse")).then(|| number.to_owned())
+    };
+    mounts.lines().filter_map(of).collect()
+}
+
+/// Breaks FUSE connections, for which processes wait that would never end.
+fn break_connections(numbers: &[String]) {
+    let list = "/sys/fs/fuse/connections";
+    let breaks = numbers
+        .iter()
+        .map(|number| format!("echo 1 > {list}/{number}/abort"));
+    let script = format!(
+        "mount -t fusectl none {list}; {}",
+        breaks.collect::<Vec<_>>().join("; ")
+    );
+    run(Command::new("unshare").args(["--mount", "sh", "-c", &script]));
+}
+
+/// How a run is killed.
+#[derive(Clone, Copy, Debug)]
+enum Killed {
+    /// All its processes in turn, those that it started first.
+    AtOnce,
+    /// The run itself when those that it started have ended or wait for it.
+    Last,
+}
+
+fn signal(process: u32, signal: rustix::process::Signal) {
+    let process = rustix::process::Pid::from_raw(process.cast_signed()).unwrap();
+    let _ = rustix::process::kill_process(process, signal);
+}
+
+/// Kills a run and all its processes some time after it has mounted, and waits for their end: the
+/// kernel takes off what they have mounted, and writes to a device that nobody serves any more.
+fn is_killed(target: &str, after: Duration, how: Killed) {
+    use rustix::process::Signal;
+    let parent = tempfile::tempdir().unwrap();
+    let mut child = command(&["--target", target, "--points", "100000"])
+        .env("TMPDIR", parent.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut descended = Vec::new();
+    waits("nothing is mounted", || {
+        descended = family(child.id()).split_off(1);
+        let mounts = |&one: &u32| std::fs::read_to_string(format!("/proc/{one}/mountinfo"));
+        let is_below = |mounts: String| mounts.contains("/mnt ");
+        descended.iter().any(|one| mounts(one).is_ok_and(is_below))
+    });
+    std::thread::sleep(after);
+    signal(child.id(), Signal::STOP);
+    descended = family(child.id()).split_off(1);
+    let directory = text(parent.path());
+    let processes = || {
+        descended
+            .iter()
+            .chain([&child.id()])
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    let connections = processes()
+        .into_iter()
+        .flat_map(|one| fuse_numbers(one, directory));
+    let connections: Vec<String> = connections.collect();
+    assert!(!connections.is_empty(), "nothing is served");
+    descended.iter().for_each(|&one| signal(one, Signal::KILL));
+    if matches!(how, Killed::Last) {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    signal(child.id(), Signal::KILL);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let left = || {
+        processes()
+            .into_iter()
+            .filter(|&one| lives(one))
+            .collect::<Vec<_>>()
+    };
+    while !left().is_empty() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let waiting = left();
+    if !waiting.is_empty() {
+        break_connections(&connections);
+    }
+    child.wait().unwrap();
+    assert_eq!(
+        waiting, [0; 0],
+        "{target} {after:?} {how:?}: they wait for each other"
+    );
+    // What is left of a run is taken away by the next one.
+    let next = ["--points", "1", "--workload", "one:0", "--no-recoveries"];
+    run(command(&next).env("TMPDIR", parent.path())).ok();
+    assert_eq!(names(parent.path()), [""; 0]);
+}
+
+#[test]
+fn processes_of_a_run_that_are_killed_at_once_do_not_wait_for_each_other() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    for (target, times) in [
+        ("ext4", [0, 10, 20]),
+        ("xfs", [0, 10, 20]),
+        ("volume", [0, 200, 500]),
+    ] {
+        for millis in times {
+            for how in [Killed::AtOnce, Killed::Last] {
+                is_killed(target, Duration::from_millis(millis), how);
+            }
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_used_is_refused_with_what_there_is() {
     let usage = crash(&["--target", "fat"]);

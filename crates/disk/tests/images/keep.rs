@@ -416,9 +416,9 @@ fn whoever_changes_what_is_kept_waits_for_his_turn() {
     let noted = scene.path("cache/kept").join(PLACE).join("pins/base@1");
     let keep = || keep_all(&scene, &machine, &Share::Everything).map(drop);
     let release = || release(&opened, PLACE, "base:1").map(drop);
-    let works: [(&(dyn Fn() -> Result<(), DiskError> + Sync), bool); 2] =
-        [(&keep, true), (&release, false)];
-    for (work, is_noted_then) in works {
+    type Work<'a> = &'a (dyn Fn() -> Result<(), DiskError> + Sync);
+    let works: [Work; 2] = [&keep, &release];
+    for (work, is_noted_then) in works.into_iter().zip([true, false]) {
         let turn = File::create(&lock).unwrap();
         turn.lock().unwrap();
         std::thread::scope(|scope| {

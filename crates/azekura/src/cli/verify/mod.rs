@@ -132,6 +132,7 @@ impl Verify {
                 )?)
             }
             Self::Actor { store, volume, .. } => {
+                scene::leave_the_mounts_of_the_run()?;
                 let (mut requests, mut answers) = (stdin().lock(), stdout().lock());
                 match (store, volume) {
                     (true, _) => serve(&mut requests, &mut answers, store::Stores::default())?,

@@ -1,7 +1,7 @@
 //! Where a crash run happens: a device in memory, shown as a file, attached by an actor.
 //!
-//! Everything that is mounted is in a mount namespace of the run, which ends with its last process
-//! whatever that dies of. Loop devices are the actor's to detach. What is left if both processes
+//! Everything that is mounted is in mount namespaces of the run and of its actor, which end with
+//! their last processes whatever these die of. Loop devices are the actor's to detach. What is left if both processes
 //! are killed at once are loop devices, which are detached when the next run starts.
 
 use crate::errors::{Code, Context, Failure, Result, plain_io};
@@ -44,8 +44,24 @@ pub(super) struct Scene {
     _lock: Option<RunLock>,
 }
 
-/// Takes this process, which must not have threads yet, into mounts of its own.
+/// Takes this process, which must not have threads yet, into mounts of its own, in which its actors
+/// see what it mounts.
 pub(super) fn leave_the_mounts_of_others() -> Result<()> {
+    leave_mounts(&[
+        MountPropagationFlags::PRIVATE,
+        MountPropagationFlags::SHARED,
+    ])
+}
+
+/// Takes an actor, which must not have threads yet, into mounts of its own, beside those of its
+/// run. The last process of mounts takes them off when it dies, and writes back what file systems
+/// have not written yet: whoever serves their device must not be that process, since it would wait
+/// for itself, and with it whatever on this machine writes file systems back.
+pub(super) fn leave_the_mounts_of_the_run() -> Result<()> {
+    leave_mounts(&[MountPropagationFlags::DOWNSTREAM])
+}
+
+fn leave_mounts(propagations: &[MountPropagationFlags]) -> Result<()> {
     let needs = |error: rustix::io::Errno| {
         let why = plain_io(&error.into());
         Failure::new(
@@ -55,8 +71,9 @@ pub(super) fn leave_the_mounts_of_others() -> Result<()> {
     };
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
         .map_err(|error| needs(rustix::io::Errno::from_raw_os_error(error as i32)))?;
-    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
-    rustix::mount::mount_change("/", private).map_err(needs)
+    propagations.iter().try_for_each(|&propagation| {
+        rustix::mount::mount_change("/", MountPropagationFlags::REC | propagation).map_err(needs)
+    })
 }
 
 /// Removes what earlier runs have left behind.
