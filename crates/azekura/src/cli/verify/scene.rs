@@ -1,8 +1,9 @@
 //! Where a crash run happens: a device in memory, shown as a file, attached by an actor.
 //!
 //! Everything that is mounted is in mount namespaces of the run and of its actor, which end with
-//! their last processes whatever these die of. Loop devices are the actor's to detach. What is left if both processes
-//! are killed at once are loop devices, which are detached when the next run starts.
+//! their last processes whatever these die of. Loop devices are the actor's to detach. What is left
+//! if both processes are killed at once are loop devices, which are detached when the next run
+//! starts.
 
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, stale};
