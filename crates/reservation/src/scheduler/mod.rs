@@ -138,6 +138,8 @@ struct Choice {
     claimant: Option<Claimant>,
     /// Whose part of the leftover pays.
     user: Option<UserKey>,
+    /// Whether it is hurried background work that goes before somebody's leftover.
+    passes_over: bool,
 }
 
 impl<T> Scheduler<T> {
@@ -371,15 +373,15 @@ impl<T> Scheduler<T> {
                 source,
                 claimant: Some(claimant),
                 user,
+                passes_over: false,
             });
         }
+        let passes_over = self.is_background_hurried
+            && !self.background.is_empty()
+            && self.hurried_pace.is_eligible(self.clock)
+            && next.is_some();
         let (source, user) = match next {
-            _ if self.is_background_hurried
-                && !self.background.is_empty()
-                && self.hurried_pace.is_eligible(self.clock) =>
-            {
-                (Source::Background, None)
-            }
+            _ if passes_over => (Source::Background, None),
             Some((user, source)) => (source, Some(user)),
             // Users who wait for their caps do not keep it back: they could not go anyway.
             None if !self.background.is_empty() => (Source::Background, None),
@@ -389,6 +391,7 @@ impl<T> Scheduler<T> {
             source,
             claimant: None,
             user,
+            passes_over,
         })
     }
 
@@ -426,7 +429,7 @@ impl<T> Scheduler<T> {
                 let ticket = self.tickets.get_mut(&ticket).expect("it was listed");
                 ticket.pace.charge(cost_nanos);
             }
-            None if self.is_background_hurried && source == Source::Background => {
+            None if choice.passes_over => {
                 self.hurried_pace.wake(self.clock);
                 self.hurried_pace.charge(cost_nanos);
             }

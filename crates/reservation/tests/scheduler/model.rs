@@ -204,6 +204,11 @@ impl Model {
             (pace.deadline + pace.time_for(cost), order, next, right)
         });
         let first = first.min_by_key(|(deadline, order, ..)| (*deadline, *order));
+        let passes_over = first.is_none()
+            && shared.is_some()
+            && self.is_background_hurried
+            && self.hurried.eligible <= self.clock
+            && self.next_of(Source::Background).is_some();
         let (next, right, order) = match (first, shared) {
             (Some((deadline, order, next, right)), _) => {
                 let late = deadline + SCHEDULER_CATCH_UP_TIME_MAX.as_nanos() as u64;
@@ -214,8 +219,8 @@ impl Model {
                 let background = self.next_of(Source::Background).cloned();
                 let background = background.map(|next| (next, Right::Leftover, 0));
                 let shared = shared.map(|next| (next, Right::Leftover, 1));
-                match self.is_background_hurried && self.hurried.eligible <= self.clock {
-                    true => background.or(shared)?,
+                match passes_over {
+                    true => background?,
                     false => shared.or(background)?,
                 }
             }
@@ -223,6 +228,10 @@ impl Model {
         let held: u64 = self.in_flight.iter().map(|(_, cost)| cost).sum();
         if held + next.cost > IN_FLIGHT && held > 0 {
             return None;
+        }
+        if passes_over {
+            self.hurried.wake(self.clock);
+            self.hurried.charge(next.cost);
         }
         self.go(&next, right, order);
         Some((next.key, next.source, right))
@@ -238,10 +247,6 @@ impl Model {
             self.turn_of.insert(next.source, self.turns);
         }
         match (right, order) {
-            (Right::Leftover, 0) if self.is_background_hurried => {
-                self.hurried.wake(self.clock);
-                self.hurried.charge(next.cost);
-            }
             (Right::Leftover, _) => {}
             (_, 0) => self.background.charge(next.cost),
             (_, 1) => self.shared.charge(next.cost),

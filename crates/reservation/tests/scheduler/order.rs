@@ -308,3 +308,22 @@ fn background_work_that_is_waited_for_goes_before_the_leftover_and_after_what_is
     assert_eq!(next(later, true), Some(USER));
     assert_eq!(next(later, true), None);
 }
+
+#[test]
+fn what_nobody_was_kept_waiting_for_is_not_set_against_what_is_hurried_later() {
+    let mut scheduler = Scheduler::new(NOW, &shape(0, 0));
+    scheduler.hurry_background(true);
+    // As much as the device can do, for a while.
+    for at in 0..100 {
+        let now = NOW + Duration::from_nanos(at);
+        submit(&mut scheduler, Source::Background, 1);
+        let next = scheduler.poll(now).expect("nothing else is wanted");
+        scheduler.complete(now, next.key, 0);
+    }
+    let later = NOW + Duration::from_nanos(100);
+    for source in [USER, Source::Background] {
+        submit(&mut scheduler, source, 1);
+    }
+    let next = scheduler.poll(later).map(|next| next.source);
+    assert_eq!(next, Some(Source::Background));
+}

@@ -124,6 +124,8 @@ struct Flying {
     source: Source,
     /// Whether it came by a share of its own.
     has_share: bool,
+    /// Whether its ticket has a share, by which this one came or not.
+    is_of_share: bool,
     at: At,
 }
 
@@ -133,10 +135,9 @@ impl Flying {
         usize::from(!self.has_share && self.at != At::Aside)
     }
 
-    /// One for a ticket's piece with its share that waits for the store's own work.
+    /// One for a piece of whoever has a share that waits for the store's own work.
     fn hurries(&self) -> usize {
-        let is_of_ticket = matches!(self.source, Source::Ticket(_));
-        usize::from(is_of_ticket && self.has_share && self.at == At::Store)
+        usize::from(self.is_of_share && self.at == At::Store)
     }
 }
 
@@ -423,6 +424,7 @@ impl<T> Order<T> {
         let flying = Flying {
             source: next.source,
             has_share: next.right == Right::Share || next.source == Source::Background,
+            is_of_share: self.is_of_share(now, next.source),
             at: At::Device,
         };
         self.without_share += flying.counts();
@@ -434,7 +436,14 @@ impl<T> Order<T> {
     /// Whoever this is begins to wait for the store's own work. Whether that is hurried, for which
     /// he needs a share now; then [`Self::hurried`] follows when he waits no more.
     pub(crate) fn hurry(&mut self, now: Time, source: Source) -> bool {
-        let has_share = match source {
+        let is_of_share = self.is_of_share(now, source);
+        self.hurrying += usize::from(is_of_share);
+        is_of_share
+    }
+
+    /// Whether this is a ticket with a share now.
+    fn is_of_share(&self, now: Time, source: Source) -> bool {
+        match source {
             Source::Ticket(key) => self.tickets.get(&key).is_some_and(|open| {
                 let TicketTerms {
                     share_ppm,
@@ -445,9 +454,7 @@ impl<T> Order<T> {
                 share_ppm > 0 && start <= now && now < end
             }),
             Source::User(_) | Source::Background => false,
-        };
-        self.hurrying += usize::from(has_share);
-        has_share
+        }
     }
 
     #[cfg(test)]

@@ -571,8 +571,10 @@ fn the_stores_own_work_is_hurried_for_who_has_a_share_and_not_at_the_cost_of_sha
     assert!(background <= 60 && others >= 200, "{background} {others}");
     assert!(world.order.hurry(world.now, ticket));
     let (background, reserved, others) = second(&mut world, 102);
-    assert!(background >= 150, "{background} {reserved} {others}");
-    assert!(reserved >= 495 && others >= 45, "{reserved} {others}");
+    // Its floor, and a quarter of the device.
+    let is_quarter = (150..=320).contains(&background);
+    assert!(is_quarter, "{background} {reserved} {others}");
+    assert!(reserved >= 495 && others >= 110, "{reserved} {others}");
     world.order.hurried();
     let (background, _, others) = second(&mut world, 103);
     assert!(background <= 60 && others >= 200, "{background} {others}");
