@@ -38,7 +38,7 @@ for suid or dev. Options for others (_netdev, nofail, x-systemd...) are accepted
 
 Examples:
   azekura mount far.example:7700/genomes mnt/g --read-only --timeout 10s
-  azekura mount 127.0.0.1:7700/lab mnt/lab --ticket run42.json
+  azekura mount 127.0.0.1:7700/lab mnt/lab --ticket cam.json
   far.example:7700/genomes /mnt/g azekura ro,_netdev,nofail 0 0      # in /etc/fstab")]
 pub(super) struct Mount {
     /// HOST:PORT/VOLUME

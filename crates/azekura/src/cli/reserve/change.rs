@@ -41,7 +41,7 @@ impl Extend {
     }
 }
 
-/// Give the rate back from now on; what was written stays for its lifetime
+/// Give the rate back from now on; files stay, objects of programs for their lifetime
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Release {
     #[command(flatten)]
@@ -82,12 +82,12 @@ fn show(
     output::write(&found.text_of(&which.place, possible))
 }
 
-/// Give everything back, with what was written in its space
+/// Give rate and space back; files of a volume stay
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Cancel {
     #[command(flatten)]
     which: Which,
-    /// Also if something was written in its space, which is deleted
+    /// Also if objects of programs lie in its space, which are deleted; never files of a volume
     #[arg(long)]
     discard: bool,
     /// Only ask whether it could be done

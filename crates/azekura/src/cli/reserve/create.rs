@@ -48,9 +48,10 @@ struct Wanted {
     /// How often
     #[arg(long, value_name = "N", requires = "every")]
     count: Option<u32>,
-    /// How long objects that programs keep stay after the window [default: 24h]. Files of a volume
-    /// stay until they are removed, and what they have not taken of the space is given back when
-    /// the window is over
+    /// For objects that programs keep: how long they stay after the window [default: 24h]. Leave it
+    /// out for files of a volume: they stay until they are removed, and what they have not taken of
+    /// the space is given back when the window is over. With it, the space is for objects that end,
+    /// and files are not sure of it
     #[arg(long, value_name = "TIME")]
     lifetime: Option<Span>,
     /// On this store, for a file that lies there; may be repeated, and then all of them are meant
