@@ -91,12 +91,18 @@ pub(crate) fn zero(image: &mut Image, extent: Extent) {
         let end = (offset / BLOCK_BYTES + 1) * BLOCK_BYTES;
         let len = (end.min(extent.end()) - offset) as usize;
         image.read_at(offset, &mut found[..len]);
-        if found[..len].iter().any(|byte| *byte != 0) {
+        if !is_zeros(&found[..len]) {
             found[..len].fill(0);
             image.write_at(offset, &found[..len]);
         }
         offset += len as u64;
     }
+}
+
+/// Of at most a block. Compared as a whole, which is quick without optimisation, too.
+pub(crate) fn is_zeros(bytes: &[u8]) -> bool {
+    static ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+    bytes == &ZEROS[..bytes.len()]
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! block, and what differs is written. Blocks of zeros are holes and are not read. That is less
 //! work than to serve the requests: a file system of a run has a few megabytes that are no holes.
 
+use crate::medium::is_zeros;
 use base::{Extent, ExtentSet};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
@@ -137,12 +138,6 @@ impl StateFile {
         }
         Ok(())
     }
-}
-
-/// Of at most a block. Compared as a whole, which is quick without optimisation, too.
-fn is_zeros(bytes: &[u8]) -> bool {
-    static ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
-    bytes == &ZEROS[..bytes.len()]
 }
 
 #[cfg(test)]

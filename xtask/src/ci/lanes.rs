@@ -48,7 +48,8 @@ const BESIDE_ALONE: &str = "hostile";
 
 /// Modules of [`LONG_PROGRAM`] whose tests start clusters, wait for windows or the kernel, boot
 /// machines, or repeat in small what `cargo xtask deep` does.
-const LONG: [&str; 18] = [
+const LONG: [&str; 20] = [
+    "appends::",
     "booked::",
     "demonstration::",
     "disks::boots::",
@@ -64,6 +65,7 @@ const LONG: [&str; 18] = [
     "report::",
     "reserve::",
     "servers::",
+    "silence::",
     "speed::",
     "ticket::",
     "verify::",

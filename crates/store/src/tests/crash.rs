@@ -327,7 +327,7 @@ pub(super) fn policy(seed: u64) -> Policy {
 #[test]
 fn no_crash_loses_what_was_acknowledged() {
     let mut states = 0;
-    for seed in world::seeds(64) {
+    for seed in world::seeds(32) {
         match prove(seed, None) {
             Ok((count, _)) => states += count,
             Err(wrong) => panic!("seed {seed}: {wrong}"),
