@@ -583,6 +583,8 @@ pub(super) fn raise_descriptor_limit() {
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// Of a terminal that is closed; `None` if it is nothing to this process (`nohup`).
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -595,21 +597,48 @@ impl Signals {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
+            hangup: match std::fs::read_to_string("/proc/self/status") {
+                Ok(status) if ignores_hangup(&status) => None,
+                _ => Some(listen(SignalKind::hangup())?),
+            },
         })
     }
 
     /// Waits for one.
     pub(crate) async fn wait(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            _ = hangup => {}
         }
     }
+}
+
+/// Whether a process ignores, by its status, that its terminal is closed: whoever started it wanted
+/// that.
+fn ignores_hangup(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    ignored.is_some_and(|set| set & 1 != 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_started_to_outlive_its_terminal_does() {
+        let status = |set: &str| format!("SigBlk:\t0000000000000001\nSigIgn:\t{set}\n");
+        assert!(ignores_hangup(&status("0000000000001001")));
+        assert!(!ignores_hangup(&status("0000000000001000")));
+        assert!(!ignores_hangup("") && !ignores_hangup("SigIgn: 1x"));
+    }
 
     #[test]
     fn a_server_that_begins_anew_listens_where_it_did() {

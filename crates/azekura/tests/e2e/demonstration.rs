@@ -3,6 +3,7 @@
 use crate::checks::json;
 use crate::common::{obstacle, run};
 use crate::terminal::Terminal;
+use rustix::process::Signal;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -102,6 +103,18 @@ fn an_interruption_cleans_up() {
     if let Some(why) = obstacle() {
         return println!("{why}");
     }
+    cleans_up_after(Signal::INT);
+}
+
+#[test]
+fn it_cleans_up_when_its_terminal_is_closed() {
+    if let Some(why) = obstacle() {
+        return println!("{why}");
+    }
+    cleans_up_after(Signal::HUP);
+}
+
+fn cleans_up_after(signal: Signal) {
     let scratch = tempfile::tempdir().unwrap();
     let mut child = demo(scratch.path(), 8)
         .stderr(Stdio::null())
@@ -114,7 +127,7 @@ fn an_interruption_cleans_up() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
     child.wait().unwrap();
     assert_eq!(mounts_below(scratch.path()), 0);
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
