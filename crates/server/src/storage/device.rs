@@ -7,14 +7,16 @@
 use super::appends::Appends;
 use super::budget::{Budgets, Scale};
 use super::clock::StorageClock;
-use super::commits::Commits;
+use super::commits::{Commits, Told};
 use super::dispatch::Dispatcher;
 use super::error::StorageError;
+use super::held::HeldTicket;
 use super::model::{Floors, Plan};
 use crate::data::random;
 use base::limits::{DEVICE_IN_FLIGHT_BYTES_MAX, QUICK_CALIBRATION_TIME_MAX};
+use base::ticket::Operations;
 use base::{BlockDevice, Extent, StoreId};
-use reservation::scheduler::{Measured, Operation};
+use reservation::scheduler::{Measured, Operation, Source};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -149,6 +151,22 @@ impl Device {
             scale: Scale::of(layout.au_bytes, layout.log_bytes),
             appends: Arc::default(),
         })
+    }
+
+    /// Makes durable what was changed before. The store's own work for it is hurried if whoever
+    /// waits has a share here ([`Dispatcher::hurry`]).
+    pub(super) fn commit(&self, source: Source, ticket: Option<&HeldTicket>, told: Told) {
+        // Who may only read has nothing to make durable.
+        let is_writer =
+            ticket.is_some_and(|held| held.terms().operations.contains(Operations::WRITE));
+        let hurry = match is_writer {
+            true => self.dispatcher.hurry(source),
+            false => None,
+        };
+        self.commits.push(Box::new(move |error| {
+            drop(hurry);
+            told(error);
+        }));
     }
 
     /// Ends the threads that use the store, when they have done what they are at; what waits is

@@ -457,22 +457,16 @@ impl Job {
 
     fn commit(self: &Arc<Self>) -> Begun {
         let job = self.clone();
-        // Who may only read has nothing to make durable.
-        let is_writer =
-            |held: &Arc<HeldTicket>| held.terms().operations.contains(Operations::WRITE);
-        let hurry = match self.ticket.as_ref().is_some_and(is_writer) {
-            true => self.device.dispatcher.hurry(self.source),
-            false => None,
-        };
-        self.device.commits.push(Box::new(move |error| {
-            drop(hurry);
+        let told = Box::new(move |error: Option<&StoreError>| {
             let outcome = match error {
                 None => Ok(ObjectStepReply::Done),
                 Some(error) => Err(error_of(error)),
             };
             job.lock().results.push(outcome);
             job.run();
-        }));
+        });
+        let ticket = self.ticket.as_deref();
+        self.device.commit(self.source, ticket, told);
         Begun::UnderWay
     }
 

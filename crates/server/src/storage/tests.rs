@@ -5,6 +5,7 @@ use base::ObjectId;
 use base::VolumeId;
 use base::ticket::{Class, Operations, Slice, TicketError};
 use reservation::Interval;
+use reservation::scheduler::{Source, UserKey};
 use std::time::Duration;
 use store::StoreError;
 
@@ -411,6 +412,15 @@ fn a_store_that_was_made_anew_is_not_an_older_state() {
 
 /// A ticket for a device, in force for the last minute and the next hour.
 fn in_force(storage: &Storage, volume: VolumeId, device: StoreId) -> Vec<u8> {
+    for_operations(storage, volume, device, Operations::READ_WRITE)
+}
+
+fn for_operations(
+    storage: &Storage,
+    volume: VolumeId,
+    device: StoreId,
+    operations: Operations,
+) -> Vec<u8> {
     let now = Moment::at_or_before(storage.now()).as_secs();
     let head = Head {
         class: Class::Standard,
@@ -423,7 +433,7 @@ fn in_force(storage: &Storage, volume: VolumeId, device: StoreId) -> Vec<u8> {
         key_id: 0,
     };
     let terms = Terms {
-        operations: Operations::READ_WRITE,
+        operations,
         burst_millis: 0,
         start_secs: now - 60,
         end_secs: now + 3600,
@@ -486,4 +496,33 @@ fn what_tickets_got_outlives_a_run_that_was_killed_at_stores_and_exports() {
     drop(storage);
     let storage = open(&directory);
     assert_eq!(totals(&storage, store).kept, before.kept);
+}
+
+#[test]
+fn the_stores_work_for_a_commit_is_hurried_for_who_may_write_and_has_a_share() {
+    let (directory, store) = with_store(16);
+    let storage = open(&directory);
+    let device = storage.device(store).unwrap().clone();
+    let session = SessionTickets::default();
+    for (number, operations) in [(1, Operations::READ_WRITE), (2, Operations::READ)] {
+        let ticket = for_operations(&storage, VolumeId([0; 16]), store, operations);
+        session.open(&storage, number, &ticket).unwrap();
+    }
+    let user = Source::User(UserKey(1000));
+    // One commit after the other: the next ones wait as long as who is told of the first one.
+    let (end, is_over) = std::sync::mpsc::channel::<()>();
+    let waits = move |_: Option<&StoreError>| assert!(is_over.recv().is_err());
+    device.commit(user, None, Box::new(waits));
+    for (number, hurrying) in [(0, 0), (2, 0), (1, 1), (1, 2)] {
+        let ticket = (number > 0).then(|| session.get(number).unwrap());
+        let held = ticket.as_deref();
+        let source = held.map_or(user, |held| Source::Ticket(held.keys[&store]));
+        device.commit(source, held, Box::new(|_| {}));
+        assert_eq!(device.dispatcher.hurrying(), hurrying, "{number}");
+    }
+    let (done, is_done) = std::sync::mpsc::channel();
+    device.commit(user, None, Box::new(move |_| done.send(()).unwrap()));
+    drop(end);
+    is_done.recv().unwrap();
+    assert_eq!(device.dispatcher.hurrying(), 0);
 }

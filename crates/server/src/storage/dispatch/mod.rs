@@ -302,6 +302,11 @@ impl Dispatcher {
         is_hurried.then(|| Hurry(Arc::downgrade(&self.shared)))
     }
 
+    #[cfg(test)]
+    pub(super) fn hurrying(&self) -> usize {
+        self.shared.lock().order.hurrying()
+    }
+
     /// Opens a ticket that was verified.
     ///
     /// # Errors

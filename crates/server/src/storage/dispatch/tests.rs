@@ -597,7 +597,7 @@ fn what_is_hurried_is_so_until_nobody_waits() {
     let other = Source::Ticket(dispatcher.open(&other, STORE).unwrap());
     assert!(dispatcher.hurry(other).is_none());
     let waiting = [dispatcher.hurry(ticket), dispatcher.hurry(ticket)];
-    let hurrying = || dispatcher.shared.lock().order.hurrying();
+    let hurrying = || dispatcher.hurrying();
     assert_eq!(hurrying(), 2);
     drop(waiting);
     assert_eq!(hurrying(), 0);
