@@ -1,5 +1,7 @@
 //! `verify crash`: what must survive does, what must be noticed is, and nothing stays behind.
 
+mod ended;
+
 use crate::checks::{fails, json};
 use crate::common::{Run, obstacle, run, text};
 use serde_json::Value;

@@ -4,9 +4,11 @@
 //! else can be made, opened, changed, closed and looked at.
 
 use super::{
-    ActorError, Answer, Device, MountAs, Request, Tool, check_mount_options, look, receive, send,
+    ActorError, Answer, Device, Loop, MountAs, Request, Tool, check_mount_options, look, receive,
+    send,
 };
 use crate::oracle::Entry;
+use crate::speed::{Notes, Undo};
 use crate::workload::Step;
 use base::limits::VERIFY_TEXT_BYTES_MAX;
 use rustix::fs::{Mode, OFlags, open};
@@ -130,8 +132,8 @@ fn attempt(
 pub struct Kernel {
     /// The device, and the directory in which its file system is mounted.
     device: Option<(String, PathBuf)>,
-    /// It is a loop device that was made of a file.
-    is_made: bool,
+    /// The loop devices that were made of files: it may be one of them.
+    made: Vec<Loop>,
     /// The loop device of crash states.
     states: Option<String>,
     /// Which of the two is used.
@@ -196,6 +198,14 @@ impl Kernel {
         }
     }
 
+    /// Makes a loop device of a file; its path.
+    fn make(&mut self, file: &Path, is_direct: bool) -> Result<String, String> {
+        let device = Loop::attach(file, is_direct)?;
+        let path = device.path().display().to_string();
+        self.made.push(device);
+        Ok(path)
+    }
+
     fn device(&self) -> Result<(&str, &Path), String> {
         let (recorded, point) = self.device.as_ref().ok_or("no device is attached")?;
         let device = match self.chosen {
@@ -211,11 +221,15 @@ impl Kernel {
 
 impl Underneath for Kernel {
     fn attach(&mut self, file: &Path, directory: &Path) -> Result<(), String> {
-        let mut command = Command::new("losetup");
-        command.args(["--find", "--show", "--direct-io=on"]);
-        let said = output(command.arg(file), 0)?;
-        let device = said.trim().to_owned();
-        self.is_made = true;
+        let device = self.make(file, true)?;
+        if file.file_name() != directory.file_name() {
+            // Without the name of the run nobody would find it later.
+            let noted = Notes::begin(directory).and_then(|mut notes| {
+                let device = self.made.last().expect("made above");
+                notes.take(Undo::Loop(device.clone()))
+            });
+            noted.map_err(|error| format!("{}: {error}", directory.display()))?;
+        }
         self.device = Some((device, directory.join("mnt")));
         let point = &self.device.as_ref().expect("set above").1;
         std::fs::create_dir(point).map_err(|error| format!("{}: {error}", point.display()))
@@ -223,9 +237,7 @@ impl Underneath for Kernel {
 
     fn attach_states(&mut self, file: &Path) -> Result<(), String> {
         // The file's own cache is the memory that it lies in.
-        let mut command = Command::new("losetup");
-        let said = output(command.args(["--find", "--show"]).arg(file), 0)?;
-        self.states = Some(said.trim().to_owned());
+        self.states = Some(self.make(file, false)?);
         Ok(())
     }
 
@@ -294,23 +306,23 @@ impl Underneath for Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        let Some((device, point)) = self.device.take() else {
-            return;
-        };
-        if self.is_mounted {
+        let point = self.device.take().map(|(_, point)| point);
+        if let Some(point) = point.as_ref().filter(|_| self.is_mounted) {
             // If the device is gone, the file system can write nothing any more; detaching does
             // not wait for anything.
-            let tried = rustix::mount::unmount(&point, UnmountFlags::NOFOLLOW);
+            let tried = rustix::mount::unmount(point, UnmountFlags::NOFOLLOW);
             if tried.is_err() {
                 let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-                let _ = rustix::mount::unmount(&point, flags);
+                let _ = rustix::mount::unmount(point, flags);
             }
         }
-        let made = self.is_made.then_some(device);
-        for device in made.into_iter().chain(self.states.take()) {
-            let _ = output(Command::new("losetup").arg("--detach").arg(&device), 0);
+        for device in self.made.drain(..) {
+            // If the run is gone, somebody else may have cleaned up already.
+            let _ = device.detach();
         }
-        let _ = std::fs::remove_dir(&point);
+        if let Some(point) = point {
+            let _ = std::fs::remove_dir(point);
+        }
     }
 }
 

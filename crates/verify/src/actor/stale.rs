@@ -4,8 +4,10 @@
 //! Whoever runs holds a lock on the directory, so a directory whose lock can be had is left. (The
 //! number of a process would not do: in a container there are others.) The file below a loop
 //! device has the name of the directory: once the mounts of the run are gone, a loop device knows
-//! nothing else of it.
+//! nothing else of it. One whose file is another program's does not even have that, and is noted.
 
+use super::Loop;
+use crate::speed::noted_loops;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use std::fs;
@@ -22,7 +24,7 @@ pub struct Stale {
     /// Its directory.
     pub directory: PathBuf,
     /// Its loop devices, as far as they are still attached.
-    pub devices: Vec<PathBuf>,
+    pub devices: Vec<Loop>,
 }
 
 /// The lock on the directory of a run.
@@ -67,51 +69,28 @@ pub fn stale(parent: &Path) -> io::Result<Vec<Stale>> {
         let directory = entry.path();
         // One that has just been removed, or is another user's, is not ours to clean up.
         if matches!(lock_run(&directory), Ok(Some(_))) {
-            let devices = loop_devices(&name)?;
+            let devices = loops_of(&directory)?;
             stale.push(Stale { directory, devices });
         }
     }
     Ok(stale)
 }
 
-/// The loop devices of the run with this name.
-fn loop_devices(name: &str) -> io::Result<Vec<PathBuf>> {
-    let mut devices = Vec::new();
-    for entry in fs::read_dir("/sys/block")? {
-        let device = entry?.file_name();
-        let below = Path::new("/sys/block").join(&device);
-        // One that is not attached, or is no loop device, has no such file.
-        let file = fs::read_to_string(below.join("loop/backing_file")).unwrap_or_default();
-        if is_of(&file, name) {
-            devices.push(Path::new("/dev").join(device));
-        }
-    }
+/// The loop devices of the run with this directory, as far as they are attached.
+///
+/// # Errors
+/// Of listing the disks of this machine.
+pub fn loops_of(directory: &Path) -> io::Result<Vec<Loop>> {
+    let name = directory.file_name().unwrap_or_default();
+    let mut devices = Loop::of(&name.to_string_lossy())?;
+    let noted = noted_loops(directory).into_iter();
+    devices.extend(noted.filter(Loop::is_attached));
     Ok(devices)
-}
-
-/// Whether a loop device's file is that of the run with this name. The kernel adds a remark to the
-/// path of a file that is gone.
-fn is_of(file: &str, name: &str) -> bool {
-    let last = file.trim_end().trim_end_matches(" (deleted)");
-    last.rsplit('/').next() == Some(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn files_of_runs_are_known_by_their_name_wherever_they_were_mounted() {
-        let name = "azekura-verify-x1";
-        assert!(is_of(
-            "/tmp/azekura-verify-x1/device/azekura-verify-x1\n",
-            name
-        ));
-        assert!(is_of("/azekura-verify-x1 (deleted)\n", name));
-        assert!(!is_of("/tmp/azekura-verify-x1/device/disk\n", name));
-        assert!(!is_of("/azekura-verify-x12", name));
-        assert!(!is_of("", name));
-    }
 
     #[test]
     fn only_what_nobody_holds_is_left() {

@@ -41,7 +41,7 @@ pub use outcome::{BlockRatio, Outcome, Sample, Summary};
 pub use plan::{BLOCK_BYTES_DEFAULT, Cell, LeftOut, Matrix, Place, Plan};
 pub use run::{Options, Watch, run, set};
 pub use tunable::{Setting, Tunable};
-pub(crate) use undo::{Notes, Undo, remove};
+pub(crate) use undo::{Notes, Undo, noted_loops, remove};
 pub use undo::{clean_up, has_parameters};
 pub use work::{Group, Measure, Objects, Value, Work};
 

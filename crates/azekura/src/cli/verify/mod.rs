@@ -14,6 +14,7 @@ mod profile;
 mod profile_print;
 mod report;
 mod scene;
+mod served;
 mod speed;
 mod speed_print;
 mod store;

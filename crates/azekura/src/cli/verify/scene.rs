@@ -1,25 +1,26 @@
 //! Where a crash run happens: a device in memory, shown as a file, attached by an actor.
 //!
 //! Everything that is mounted is in mount namespaces of the run and of its actor, which end with
-//! their last processes whatever these die of. Loop devices are the actor's to detach. What is left
-//! if both processes are killed at once are loop devices, which are detached when the next run
-//! starts.
+//! their last processes whatever these die of. Loop devices are the actor's to detach, and if it is
+//! killed or hangs, the run's. What is left if both processes are killed at once are loop devices,
+//! which are detached when the next run starts.
 
+use super::served::{BROKEN_TIME_MAX, Served};
 use crate::errors::{Code, Context, Failure, Result, plain_io};
-use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, stale};
+use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, loops_of, stale};
 use ::verify::crash::Target;
 use ::verify::speed::{Ground, MACHINE, Refusal, clean_up, has_parameters, job};
 use ::verify::{Medium, Recorder, SecondRecorder, StateFile};
-use mount::disk::{DiskConfig, DiskMount};
-use mount::kernel::MountPoint;
+use base::limits::VERIFY_END_TIME_MAX;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use std::ffi::CString;
 use std::fs::{File, remove_dir, remove_file};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Where the file of crash states is, in the directory of a run.
 const STATES: &str = "states";
@@ -28,6 +29,8 @@ const STATES_MORE_BYTES: u64 = 4 << 20;
 /// From this kernel on, btrfs forgets a device of its own when it is unmounted: before, it refused
 /// another one with the same file system in an older state.
 const BTRFS_FORGETS: (u32, u32) = (6, 2);
+/// How often is looked whether a loop device has gone.
+const LOOKED_EVERY: Duration = Duration::from_millis(10);
 
 /// See the module's head.
 pub(super) struct Scene {
@@ -39,7 +42,7 @@ pub(super) struct Scene {
     pub(super) second: Option<SecondRecorder>,
     /// A second device of the actor's, for states that nobody records.
     pub(super) states: Option<StateFile>,
-    served: Option<(MountPoint, JoinHandle<()>)>,
+    served: Option<Served>,
     directory: PathBuf,
     /// Says that the run is not over.
     _lock: Option<RunLock>,
@@ -99,14 +102,11 @@ fn clean_up_below(parent: &Path, lock: Option<&RunLock>, machine: &Path) {
             }
         }
         for device in &left.devices {
-            let mut command = Command::new("losetup");
-            command.arg("--detach").arg(device).stdin(Stdio::null());
-            let detached = command.output().is_ok_and(|output| output.status.success());
-            let outcome = if detached {
-                "detached"
-            } else {
-                "cannot detach"
+            let outcome = match device.detach() {
+                Ok(()) => "detached",
+                Err(_) => "cannot detach",
             };
+            let device = device.path();
             let device = device.display();
             crate::output::note(format_args!(
                 "{outcome} {device}, which a run that was killed has left"
@@ -120,6 +120,26 @@ fn clean_up_below(parent: &Path, lock: Option<&RunLock>, machine: &Path) {
             let text = format!("cannot take back what a run that was killed has left: {failed}");
             crate::output::note(crate::output::plain(&text));
         }
+    }
+}
+
+/// Detaches what an actor has left that was killed, and waits so long until that has gone: it goes
+/// when the last one has ended who was in the actor's mounts. Whether nothing is attached any more.
+fn detach_all(directory: &Path, time: Duration) -> bool {
+    let deadline = Instant::now() + time;
+    loop {
+        let devices = loops_of(directory).unwrap_or_default();
+        if devices.is_empty() {
+            return true;
+        }
+        for device in &devices {
+            // It is tried again.
+            let _ = device.detach();
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        sleep(LOOKED_EVERY);
     }
 }
 
@@ -200,26 +220,9 @@ impl Scene {
             directory,
             _lock: lock,
         };
-        let served = scene.directory.join("device");
-        std::fs::create_dir(&served).context(served.display())?;
-        // Loop devices read and write in the kernel's name.
-        let config = DiskConfig {
-            source: "azekura-verify".to_owned(),
-            allow_other: true,
-            read_only: false,
-        };
-        let files = DiskMount::direct(recorder, &served, &config, &name)?;
-        let point = files.mount_point().clone();
-        let thread = std::thread::Builder::new()
-            .name("verify-device".to_owned())
-            .spawn(move || {
-                if let Err(error) = files.run() {
-                    tracing::error!(%error, "the device is not served any more");
-                }
-            })
-            .context("a thread")?;
-        scene.served = Some((point, thread));
-        let file = served.join(&name);
+        let served = Served::new(recorder, &scene.directory.join("device"), &name)?;
+        let file = served.file().to_owned();
+        scene.served = Some(served);
         if has_second {
             scene.second = Some(scene.second_recorder(&file)?);
         }
@@ -312,20 +315,27 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         self.actor = None;
+        let is_free = detach_all(&self.directory, VERIFY_END_TIME_MAX);
         self.second = None;
         self.states = None;
         // A loop device that is just being detached has it for a moment longer. Where nothing is
         // mounted, nothing is done.
         let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         let _ = rustix::mount::unmount(self.directory.join(STATES), flags);
-        if let Some((point, thread)) = self.served.take() {
-            if let Err(error) = point.unmount(true) {
-                tracing::warn!(%error, "the device of the crash run stays mounted");
-                let _ = point.abort();
-            }
-            let _ = thread.join();
+        if let Some(served) = self.served.take() {
+            served.end(is_free, VERIFY_END_TIME_MAX);
         }
-        remove(&self.directory);
+        // Who waited for what is broken now has an error, and may be gone.
+        if is_free || detach_all(&self.directory, BROKEN_TIME_MAX) {
+            if clean_up(&self.directory).is_empty() {
+                remove(&self.directory);
+            }
+            return;
+        }
+        // By its directory the next run finds what stays.
+        let directory = self.directory.display().to_string();
+        let text = format!("{directory}: a loop device of this run is still in use");
+        crate::output::note(crate::output::plain(&text));
     }
 }
 

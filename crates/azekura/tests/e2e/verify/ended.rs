@@ -1,0 +1,215 @@
+//! Ends of crash runs of which one process alone is killed. Nothing of a run stays behind, and
+//! nobody waits for ever.
+
+use super::{break_connections, command, family, fuse_numbers, lives, names, signal, waits};
+use crate::common::{obstacle, text};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Whatever becomes of a run, it has ended by then.
+const END_TIME_MAX: Duration = Duration::from_secs(60);
+/// More states than are ever tried.
+const ENDLESS: [&str; 2] = ["--points", "100000"];
+
+/// What a file has from its beginning on.
+fn read(mut file: &File) -> String {
+    let mut text = String::new();
+    file.rewind().unwrap();
+    file.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// A run in a directory of its own, and in a group of processes of its own, as in a terminal. If
+/// the test does not come to its end, neither does the run.
+pub(super) struct Begun {
+    child: Child,
+    said: File,
+    pub(super) parent: TempDir,
+}
+
+impl Begun {
+    pub(super) fn new(arguments: &[&str]) -> Self {
+        Self::from(&mut command(&[arguments, &ENDLESS].concat()))
+    }
+
+    fn from(command: &mut Command) -> Self {
+        let parent = tempfile::tempdir().unwrap();
+        let said = tempfile::tempfile().unwrap();
+        let child = command
+            .env("TMPDIR", parent.path())
+            .stdout(Stdio::null())
+            .stderr(said.try_clone().unwrap())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        Self {
+            child,
+            said,
+            parent,
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for something of a run that goes on.
+    pub(super) fn waits(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        waits(what, || {
+            let ended = self.child.try_wait().unwrap();
+            assert_eq!(ended, None, "it ended by itself: {}", read(&self.said));
+            is_so(self)
+        });
+    }
+
+    /// The name of its directory; it is hidden until the run has it to itself.
+    fn shown(&self) -> Option<String> {
+        let mut all = names(self.parent.path()).into_iter();
+        all.find(|name| !name.starts_with('.'))
+    }
+
+    /// The process that uses the file system, and the name of the run's directory, as soon as a
+    /// file system of this kind is mounted there.
+    pub(super) fn mounted(&mut self, kind: &str) -> (u32, String) {
+        let mut found = None;
+        self.waits("nothing is mounted", |run| {
+            let Some(name) = run.shown() else {
+                return false;
+            };
+            let point = format!("{}/mnt ", text(&run.parent.path().join(&name)));
+            let has_mounted = |process: &u32| {
+                let mounts = fs::read_to_string(format!("/proc/{process}/mountinfo"));
+                mounts.is_ok_and(|mounts| {
+                    mounts
+                        .lines()
+                        .any(|line| line.contains(&point) && line.contains(&format!(" - {kind} ")))
+                })
+            };
+            found = actor(run.id()).filter(has_mounted).zip(Some(name));
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Its exit status, if it ends in time.
+    pub(super) fn ends(&mut self) -> Option<ExitStatus> {
+        let deadline = Instant::now() + END_TIME_MAX;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        None
+    }
+
+    pub(super) fn said(&self) -> String {
+        read(&self.said)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        let all = family(self.id());
+        let directory = text(self.parent.path());
+        let devices = attached(directory);
+        let numbers = all.iter().flat_map(|&one| fuse_numbers(one, directory));
+        let numbers: Vec<String> = numbers.collect();
+        all.iter().rev().for_each(|&one| signal(one, Signal::KILL));
+        let has_ended = || {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while all.iter().any(|&one| lives(one)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            !all.iter().any(|&one| lives(one))
+        };
+        if !has_ended() && !numbers.is_empty() {
+            break_connections(&numbers);
+            has_ended();
+        }
+        let _ = self.child.try_wait();
+        for (device, _) in devices {
+            let device = Path::new("/dev").join(Path::new(&device).file_name().unwrap());
+            let _ = Command::new("losetup").arg("--detach").arg(device).output();
+        }
+    }
+}
+
+/// The process of a run that uses the file system.
+fn actor(run: u32) -> Option<u32> {
+    let mut children = family(run).into_iter().skip(1);
+    children.find(|child| {
+        let words = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).any(|word| word == b"actor")
+    })
+}
+
+/// The loop devices of files below a directory with this name, and which attachments they are of
+/// all that this kernel has made.
+pub(super) fn attached(name: &str) -> Vec<(String, String)> {
+    let devices = fs::read_dir("/sys/block").unwrap();
+    let of = |entry: std::io::Result<fs::DirEntry>| {
+        let device = entry.unwrap().path();
+        let file = fs::read_to_string(device.join("loop/backing_file")).ok()?;
+        let number = fs::read_to_string(device.join("diskseq")).unwrap_or_default();
+        file.contains(name)
+            .then(|| (text(&device).to_owned(), number))
+    };
+    devices.filter_map(of).collect()
+}
+
+/// Whether one of these is still attached as it was.
+pub(super) fn is_attached(devices: &[(String, String)]) -> bool {
+    devices.iter().any(|(device, number)| {
+        let device = Path::new(device);
+        let now = fs::read_to_string(device.join("diskseq")).unwrap_or_default();
+        device.join("loop/backing_file").exists() && now == *number
+    })
+}
+
+/// Whether this machine has what the second recorder is.
+pub(super) fn has_second_recorder() -> bool {
+    let mut command = Command::new("qemu-storage-daemon");
+    command.arg("--version").output().is_ok()
+}
+
+#[test]
+fn a_run_whose_actor_alone_is_killed_ends_and_leaves_nothing() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let mut cases = vec![
+        (vec!["--target", "ext4"], "ext4"),
+        (vec!["--target", "xfs"], "xfs"),
+        (vec!["--target", "volume"], "ext4"),
+    ];
+    if has_second_recorder() {
+        cases.push((vec!["--second-recorder"], "ext4"));
+    }
+    for (arguments, kind) in cases {
+        let mut begun = Begun::new(&arguments);
+        let (actor, name) = begun.mounted(kind);
+        let devices = attached(&name);
+        assert!(!devices.is_empty(), "{arguments:?}: nothing is attached");
+        signal(actor, Signal::KILL);
+        let status = begun.ends();
+        let said = begun.said();
+        let status = status.unwrap_or_else(|| panic!("{arguments:?}: it does not end: {said}"));
+        assert_eq!(status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("AZ1203"), "{arguments:?}: {said}");
+        assert!(!is_attached(&devices), "{arguments:?}: {devices:?}: {said}");
+        assert_eq!(names(begun.parent.path()), [""; 0], "{arguments:?}: {said}");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(&name), "{mounts}");
+    }
+}
