@@ -16,7 +16,7 @@ pub use look::look;
 pub use loops::Loop;
 pub use options::check_mount_options;
 pub use serve::{Kernel, Underneath, output, serve};
-pub use stale::{RUN_PREFIX, RunLock, Stale, lock_run, loops_of, stale};
+pub use stale::{RUN_PREFIX, RunLock, Stale, lock_run, loops_of, share_run, stale};
 
 use crate::oracle::Entry;
 use crate::workload::Step;
@@ -47,7 +47,7 @@ pub enum Request {
     Attach {
         /// The file.
         file: PathBuf,
-        /// A directory for mounts, which it may remove at its end.
+        /// The run's directory, which is in use until it has ended. What it mounts is there.
         directory: PathBuf,
     },
     /// Make another loop device of a file, for crash states.

@@ -4,8 +4,8 @@
 //! else can be made, opened, changed, closed and looked at.
 
 use super::{
-    ActorError, Answer, Device, Loop, MountAs, Request, Tool, check_mount_options, look, receive,
-    send,
+    ActorError, Answer, Device, Loop, MountAs, Request, RunLock, Tool, check_mount_options, look,
+    receive, send, share_run,
 };
 use crate::oracle::Entry;
 use crate::speed::{Notes, Undo};
@@ -67,13 +67,44 @@ pub fn serve(
     answers: &mut impl Write,
     mut underneath: impl Underneath,
 ) -> Result<(), ActorError> {
+    // Until everything is cleaned up, also if the run has ended long ago.
+    let mut lock = None;
+    let served = serve_all(requests, answers, &mut underneath, &mut lock);
+    drop(underneath);
+    drop(lock);
+    served
+}
+
+fn serve_all(
+    requests: &mut impl Read,
+    answers: &mut impl Write,
+    underneath: &mut impl Underneath,
+    lock: &mut Option<RunLock>,
+) -> Result<(), ActorError> {
     loop {
         let request = match receive(requests) {
             Err(ActorError::Ended) => return Ok(()),
             request => request?,
         };
-        let answer = answer(&mut underneath, request);
+        let begun = match &request {
+            Request::Attach { directory, .. } => hold(directory).map(|held| *lock = Some(held)),
+            _ => Ok(()),
+        };
+        let answer = match begun {
+            Ok(()) => answer(underneath, request),
+            Err(why) => Answer::Failed(why),
+        };
         send(answers, &answer)?;
+    }
+}
+
+/// Says that the directory of a run is in use.
+fn hold(directory: &Path) -> Result<RunLock, String> {
+    let shown = directory.display();
+    match share_run(directory) {
+        Ok(Some(lock)) => Ok(lock),
+        Ok(None) => Err(format!("{shown}: another run cleans it up")),
+        Err(error) => Err(format!("{shown}: {error}")),
     }
 }
 
@@ -373,6 +404,7 @@ fn split_options(options: &str) -> (MountFlags, String) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lock_run;
     use super::*;
 
     #[test]
@@ -469,6 +501,62 @@ mod tests {
             ("run", Device::Recorded),
         ];
         assert_eq!(two.used, known);
+    }
+
+    #[test]
+    fn the_directory_of_a_run_is_in_use_until_its_actor_has_cleaned_up() {
+        /// Tells at its end whether somebody else may clean up.
+        struct Cleaning<'a>(PathBuf, &'a mut Vec<bool>);
+        impl Cleaning<'_> {
+            fn note(&mut self) {
+                let is_free = lock_run(&self.0).unwrap().is_some();
+                self.1.push(is_free);
+            }
+        }
+        impl Underneath for Cleaning<'_> {
+            fn attach(&mut self, _: &Path, _: &Path) -> Result<(), String> {
+                self.note();
+                Ok(())
+            }
+            fn tool(&mut self, _: &Tool) -> Result<(), String> {
+                Ok(())
+            }
+            fn mount(&mut self, _: &MountAs) -> Result<(), String> {
+                Ok(())
+            }
+            fn unmount(&mut self) -> Result<(), String> {
+                Ok(())
+            }
+            fn run(&mut self, _: &Step) -> Result<(), String> {
+                Ok(())
+            }
+            fn look(&mut self, _: &[String]) -> Result<Vec<Entry>, String> {
+                Ok(Vec::new())
+            }
+        }
+        impl Drop for Cleaning<'_> {
+            fn drop(&mut self) {
+                self.note();
+            }
+        }
+        let directory = std::env::temp_dir().join(format!("held-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let request = Request::Attach {
+            file: "x".into(),
+            directory: directory.clone(),
+        };
+        let (mut asked, mut answered, mut is_free) = (Vec::new(), Vec::new(), Vec::new());
+        send(&mut asked, &request).unwrap();
+        let cleaning = Cleaning(directory.clone(), &mut is_free);
+        serve(&mut asked.as_slice(), &mut answered, cleaning).unwrap();
+        let answer = receive::<Answer>(&mut answered.as_slice()).unwrap();
+        assert_eq!((answer, is_free), (Answer::Done, vec![false, false]));
+        // What somebody cleans up is not used.
+        let cleaner = lock_run(&directory).unwrap();
+        assert!(cleaner.is_some() && hold(&directory).is_err());
+        drop(cleaner);
+        assert!(hold(&directory).is_ok());
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

@@ -7,7 +7,9 @@
 
 use super::served::{BROKEN_TIME_MAX, Served};
 use crate::errors::{Code, Context, Failure, Result, plain_io};
-use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, loops_of, stale};
+use ::verify::actor::{
+    Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, loops_of, share_run, stale,
+};
 use ::verify::crash::Target;
 use ::verify::speed::{Ground, MACHINE, Refusal, clean_up, has_parameters, job};
 use ::verify::{Medium, Recorder, SecondRecorder, StateFile};
@@ -156,12 +158,12 @@ fn remove(directory: &Path) {
 }
 
 /// Makes the directory of a run, and locks it before another run can take it for left behind: it
-/// has its name only then.
+/// has its name only then. The actor has it, too.
 fn make_directory() -> Result<(PathBuf, Option<RunLock>)> {
     let hidden = format!(".{RUN_PREFIX}");
     let made = tempfile::Builder::new().prefix(&hidden).tempdir();
     let made = made.context("a temporary directory")?.keep();
-    let lock = lock_run(&made).context(made.display())?;
+    let lock = share_run(&made).context(made.display())?;
     let name = made.file_name().unwrap_or_default().to_string_lossy();
     let directory = made.with_file_name(&name[1..]);
     let renamed = renameat_with(CWD, &made, CWD, &directory, RenameFlags::NOREPLACE);

@@ -2,10 +2,11 @@
 //! nobody waits for ever.
 
 use super::{break_connections, command, family, fuse_numbers, lives, names, signal, waits};
-use crate::common::{obstacle, text};
+use crate::common::{obstacle, run, text};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -112,6 +113,18 @@ impl Begun {
     pub(super) fn said(&self) -> String {
         read(&self.said)
     }
+
+    /// What is left of it is taken away by the next run.
+    pub(super) fn is_cleaned_up_by_the_next(&self) {
+        next(&self.parent);
+        assert_eq!(names(self.parent.path()), [""; 0]);
+    }
+}
+
+/// The shortest of runs.
+fn next(parent: &TempDir) {
+    let next = ["--points", "1", "--workload", "one:0", "--no-recoveries"];
+    run(command(&next).env("TMPDIR", parent.path())).ok();
 }
 
 impl Drop for Begun {
@@ -212,4 +225,42 @@ fn a_run_whose_actor_alone_is_killed_ends_and_leaves_nothing() {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(&name), "{mounts}");
     }
+}
+
+#[test]
+fn what_an_actor_uses_that_outlives_its_run_is_not_cleaned_up_under_it() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    // A repair that takes its time keeps the actor busy.
+    let tools = tempfile::tempdir().unwrap();
+    let [busy, done] = ["busy", "done"].map(|name| tools.path().join(name));
+    let script = format!(
+        "#!/bin/sh\n: > {}\nwhile [ ! -e {} ]; do sleep 0.02; done\n",
+        text(&busy),
+        text(&done)
+    );
+    let repair = tools.path().join("e2fsck");
+    fs::write(&repair, script).unwrap();
+    fs::set_permissions(&repair, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", text(tools.path()), std::env::var("PATH").unwrap());
+    let mut slow = command(&[&["--target", "ext2"][..], &ENDLESS].concat());
+    let mut begun = Begun::from(slow.env("PATH", path));
+    begun.waits("nothing is repaired", |_| busy.exists());
+    let name = begun.shown().unwrap();
+    let actor = actor(begun.id()).unwrap();
+    let devices = attached(&name);
+    signal(begun.id(), Signal::KILL);
+    assert!(
+        begun.ends().is_some(),
+        "a run that was killed has not ended"
+    );
+    next(&begun.parent);
+    let stayed = (is_attached(&devices), names(begun.parent.path()));
+    fs::write(&done, "").unwrap();
+    assert_eq!((devices.len(), stayed), (2, (true, vec![name])));
+    waits("the actor stays", || !lives(actor));
+    assert!(!is_attached(&devices), "{devices:?} stay");
+    begun.is_cleaned_up_by_the_next();
 }
