@@ -266,11 +266,7 @@ fn two_recorders_agree_on_what_was_written() {
         println!("{why}");
         return;
     }
-    if Command::new("qemu-storage-daemon")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
+    if !ended::has_second_recorder() {
         println!("skipped: qemu-storage-daemon is not installed");
         return;
     }
@@ -452,10 +448,10 @@ fn signal(process: u32, signal: rustix::process::Signal) {
 
 /// Kills a run and all its processes some time after it has mounted, and waits for their end: the
 /// kernel takes off what they have mounted, and writes to a device that nobody serves any more.
-fn is_killed(target: &str, after: Duration, how: Killed) {
+fn is_killed(arguments: &[&str], after: Duration, how: Killed) {
     use rustix::process::Signal;
     let parent = tempfile::tempdir().unwrap();
-    let mut child = command(&["--target", target, "--points", "100000"])
+    let mut child = command(&[arguments, &["--points", "100000"]].concat())
         .env("TMPDIR", parent.path())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -484,6 +480,7 @@ fn is_killed(target: &str, after: Duration, how: Killed) {
         .flat_map(|one| fuse_numbers(one, directory));
     let connections: Vec<String> = connections.collect();
     assert!(!connections.is_empty(), "nothing is served");
+    let devices = ended::attached(directory);
     descended.iter().for_each(|&one| signal(one, Signal::KILL));
     if matches!(how, Killed::Last) {
         std::thread::sleep(Duration::from_millis(300));
@@ -506,12 +503,13 @@ fn is_killed(target: &str, after: Duration, how: Killed) {
     child.wait().unwrap();
     assert_eq!(
         waiting, [0; 0],
-        "{target} {after:?} {how:?}: they wait for each other"
+        "{arguments:?} {after:?} {how:?}: they wait for each other"
     );
     // What is left of a run is taken away by the next one.
     let next = ["--points", "1", "--workload", "one:0", "--no-recoveries"];
     run(command(&next).env("TMPDIR", parent.path())).ok();
     assert_eq!(names(parent.path()), [""; 0]);
+    assert!(!ended::is_attached(&devices), "{devices:?} stay");
 }
 
 #[test]
@@ -520,14 +518,18 @@ fn processes_of_a_run_that_are_killed_at_once_do_not_wait_for_each_other() {
         println!("{why}");
         return;
     }
-    for (target, times) in [
-        ("ext4", [0, 10, 20]),
-        ("xfs", [0, 10, 20]),
-        ("volume", [0, 200, 500]),
-    ] {
+    let mut cases = vec![
+        (vec!["--target", "ext4"], [0, 10, 20]),
+        (vec!["--target", "xfs"], [0, 10, 20]),
+        (vec!["--target", "volume"], [0, 200, 500]),
+    ];
+    if ended::has_second_recorder() {
+        cases.push((vec!["--second-recorder"], [0, 20, 200]));
+    }
+    for (arguments, times) in cases {
         for millis in times {
             for how in [Killed::AtOnce, Killed::Last] {
-                is_killed(target, Duration::from_millis(millis), how);
+                is_killed(&arguments, Duration::from_millis(millis), how);
             }
         }
     }

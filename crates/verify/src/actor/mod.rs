@@ -55,6 +55,18 @@ pub enum Request {
         /// The file.
         file: PathBuf,
     },
+    /// Say whether a file has this length: by it another program shows the device.
+    Shows {
+        /// The file.
+        file: PathBuf,
+        /// The length.
+        len_bytes: u64,
+    },
+    /// Forget what the page cache has of the file in which another program shows the device.
+    Forget {
+        /// The file.
+        file: PathBuf,
+    },
     /// Run a tool on the device: `{}` among its arguments stands for it.
     Tool(Tool),
     /// Mount the device.

@@ -8,6 +8,7 @@ use super::{
     receive, send, share_run,
 };
 use crate::oracle::Entry;
+use crate::second;
 use crate::speed::{Notes, Undo};
 use crate::workload::Step;
 use base::limits::VERIFY_TEXT_BYTES_MAX;
@@ -112,6 +113,13 @@ fn answer(underneath: &mut impl Underneath, request: Request) -> Answer {
     let done = match request {
         Request::Attach { file, directory } => underneath.attach(&file, &directory),
         Request::AttachStates { file } => underneath.attach_states(&file),
+        Request::Shows { file, len_bytes } => {
+            second::shows(&file, len_bytes).map_err(|error| error.to_string())
+        }
+        Request::Forget { file } => {
+            let words = |error| format!("{}: {error}", file.display());
+            second::forget(&file).map_err(words)
+        }
         Request::Tool(tool) => underneath.tool(&tool),
         Request::Mount(mount) => underneath.mount(&mount),
         Request::Unmount => underneath.unmount(),

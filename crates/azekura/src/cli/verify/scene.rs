@@ -225,14 +225,15 @@ impl Scene {
         let served = Served::new(recorder, &scene.directory.join("device"), &name)?;
         let file = served.file().to_owned();
         scene.served = Some(served);
+        scene.actor = Some(start_actor(target)?);
         if has_second {
-            scene.second = Some(scene.second_recorder(&file)?);
+            scene.start_second(&file, len_bytes)?;
         }
         let file = scene
             .second
             .as_ref()
             .map_or(file, |second| second.file().to_owned());
-        scene.attach(target, &file)?;
+        scene.attach(&file)?;
         if let Some(actor) = scene.actor.as_mut().filter(|_| has_second) {
             actor.must(&Request::Tool(Tool {
                 program: "losetup".to_owned(),
@@ -283,35 +284,43 @@ impl Scene {
         Ok(states)
     }
 
-    fn second_recorder(&self, device: &Path) -> Result<SecondRecorder> {
+    /// Starts another recorder over `device`, and waits until it shows it.
+    fn start_second(&mut self, device: &Path, len_bytes: u64) -> Result<()> {
+        let failed = |error: std::io::Error| {
+            let message = format!("the second recorder: {}", plain_io(&error));
+            Failure::new(Code::CrashNeeds, crate::output::plain(&message))
+        };
         let mut job = job(&std::env::current_exe().context("this program")?);
         job.arg("--");
         let second = SecondRecorder::start(&mut job, device, &self.directory);
-        second.map_err(|error| {
-            let message = format!("the second recorder: {}", plain_io(&error));
-            Failure::new(Code::CrashNeeds, message)
-        })
+        let second = self.second.insert(second.map_err(failed)?);
+        let actor = self.actor.as_mut().expect("it was started before");
+        second.wait(actor, len_bytes).map_err(failed)
     }
 
-    fn attach(&mut self, target: Target, file: &Path) -> Result<()> {
-        let mut command = Command::new(std::env::current_exe().context("this program")?);
-        command.args(["verify", "actor"]);
-        match target {
-            Target::Store => _ = command.arg("--store"),
-            Target::Volume => _ = command.arg("--volume"),
-            _ => {}
-        }
-        let mut actor: Actor = Actor::start(&mut command)?;
+    fn attach(&mut self, file: &Path) -> Result<()> {
+        let actor = self.actor.as_mut().expect("it was started before");
         let attached = actor.must(&Request::Attach {
             file: file.to_owned(),
             directory: self.directory.clone(),
         });
-        self.actor = Some(actor);
         attached.map_err(|error| {
             let message = format!("the device cannot be used: {error}");
             Failure::new(Code::CrashNeeds, crate::output::plain(&message))
         })
     }
+}
+
+/// Starts the process that uses what is judged.
+fn start_actor(target: Target) -> Result<Actor> {
+    let mut command = Command::new(std::env::current_exe().context("this program")?);
+    command.args(["verify", "actor"]);
+    match target {
+        Target::Store => _ = command.arg("--store"),
+        Target::Volume => _ = command.arg("--volume"),
+        _ => {}
+    }
+    Ok(Actor::start(&mut command)?)
 }
 
 impl Drop for Scene {

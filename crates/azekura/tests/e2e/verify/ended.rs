@@ -3,13 +3,13 @@
 
 use super::{break_connections, command, family, fuse_numbers, lives, names, signal, waits};
 use crate::common::{obstacle, run, text};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -31,6 +31,7 @@ fn read(mut file: &File) -> String {
 pub(super) struct Begun {
     child: Child,
     said: File,
+    printed: File,
     pub(super) parent: TempDir,
 }
 
@@ -41,10 +42,10 @@ impl Begun {
 
     fn from(command: &mut Command) -> Self {
         let parent = tempfile::tempdir().unwrap();
-        let said = tempfile::tempfile().unwrap();
+        let (said, printed) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let child = command
             .env("TMPDIR", parent.path())
-            .stdout(Stdio::null())
+            .stdout(printed.try_clone().unwrap())
             .stderr(said.try_clone().unwrap())
             .process_group(0)
             .spawn()
@@ -52,6 +53,7 @@ impl Begun {
         Self {
             child,
             said,
+            printed,
             parent,
         }
     }
@@ -263,4 +265,84 @@ fn what_an_actor_uses_that_outlives_its_run_is_not_cleaned_up_under_it() {
     waits("the actor stays", || !lives(actor));
     assert!(!is_attached(&devices), "{devices:?} stay");
     begun.is_cleaned_up_by_the_next();
+}
+
+/// Where in the kernel the threads of a process wait.
+fn places(process: u32) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let place = |thread: std::io::Result<fs::DirEntry>| {
+        fs::read_to_string(thread.unwrap().path().join("wchan")).unwrap_or_default()
+    };
+    threads.map(place).collect()
+}
+
+#[test]
+fn a_run_waits_for_nobody_who_uses_what_it_serves() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    if !has_second_recorder() {
+        println!("skipped: qemu-storage-daemon is not installed");
+        return;
+    }
+    let mut begun = Begun::new(&["--second-recorder"]);
+    let (actor, _) = begun.mounted("ext4");
+    let recorder = |run: &Begun| {
+        let mut all = family(run.id()).into_iter();
+        all.find(|one| {
+            let name = fs::read_to_string(format!("/proc/{one}/comm")).unwrap_or_default();
+            name.starts_with("qemu-storage")
+        })
+    };
+    let recorder = recorder(&begun).expect("there is a second recorder");
+    let waits = |process: u32| places(process).contains(&"request_wait_answer".to_owned());
+    if places(begun.id()).iter().all(|place| place == "0") {
+        println!("skipped: this kernel does not tell where its processes wait");
+        return;
+    }
+    // It does not answer any more, until somebody waits for it who asks for its file. If it is the
+    // file system that waits, that one cannot come.
+    let mut is_waiting = None;
+    begun.waits("nobody asks the second recorder", |run| {
+        signal(recorder, Signal::STOP);
+        let deadline = Instant::now() + Duration::from_millis(300);
+        while is_waiting.is_none() && Instant::now() < deadline {
+            let [of_run, of_actor] = [run.id(), actor].map(waits);
+            is_waiting = (of_run || of_actor).then_some(of_run);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        signal(recorder, Signal::CONT);
+        std::thread::sleep(Duration::from_millis(100));
+        is_waiting.is_some()
+    });
+    let is_waiting = is_waiting.unwrap();
+    assert!(!is_waiting, "the run waits for who waits for the run");
+}
+
+#[test]
+fn an_interrupt_at_a_terminal_makes_no_state_bad_that_two_record() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    if !has_second_recorder() {
+        println!("skipped: qemu-storage-daemon is not installed");
+        return;
+    }
+    for millis in [0, 300, 600] {
+        let mut begun = Begun::new(&["--second-recorder", "--json"]);
+        begun.mounted("ext4");
+        std::thread::sleep(Duration::from_millis(millis));
+        // What a terminal does: all that are in its foreground are told.
+        let group = Pid::from_raw(begun.id().cast_signed()).unwrap();
+        kill_process_group(group, Signal::INT).unwrap();
+        let status = begun.ends();
+        let said = begun.said();
+        assert_eq!(status.and_then(|status| status.code()), Some(1), "{said}");
+        assert!(said.contains("interrupted after"), "{said}");
+        let found: serde_json::Value = serde_json::from_str(&read(&begun.printed)).unwrap();
+        assert_eq!(found["bad_states"], 0, "{found}");
+        assert_eq!(names(begun.parent.path()), [""; 0]);
+    }
 }
