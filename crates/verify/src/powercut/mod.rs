@@ -31,6 +31,7 @@ mod run;
 mod sample;
 mod state;
 mod subject;
+mod tools;
 
 pub use guard::{Made, serve};
 pub use kernel::{KERNEL_DEFAULT, Kernel, is_cached, resolve};

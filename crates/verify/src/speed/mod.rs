@@ -35,7 +35,7 @@ mod undo;
 mod work;
 
 pub use actor::{Refusal, serve};
-pub use exec::{exec_job, job};
+pub use exec::{NOT_RUN, exec_job, job};
 pub use keeper::Ground;
 pub use outcome::{BlockRatio, Outcome, Sample, Summary};
 pub use plan::{BLOCK_BYTES_DEFAULT, Cell, LeftOut, Matrix, Place, Plan};
