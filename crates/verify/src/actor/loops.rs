@@ -6,11 +6,11 @@
 //! of its file.
 
 use super::output;
+use crate::programs;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// What the kernel says of disks.
 const DISKS: &str = "/sys/block";
@@ -32,7 +32,7 @@ impl Loop {
     /// # Errors
     /// In words.
     pub(super) fn attach(file: &Path, is_direct: bool) -> Result<Self, String> {
-        let mut command = Command::new("losetup");
+        let mut command = programs::command("losetup");
         command.args(["--find", "--show"]);
         command.args(is_direct.then_some("--direct-io=on"));
         let said = output(command.arg(file), 0)?;
@@ -93,7 +93,7 @@ impl Loop {
         if !self.is_attached() {
             return Ok(());
         }
-        let mut command = Command::new("losetup");
+        let mut command = programs::command("losetup");
         output(command.arg("--detach").arg(self.path()), 0).map(drop)
     }
 
@@ -159,7 +159,7 @@ mod tests {
         device.detach().unwrap();
         assert!(!device.is_attached() && Loop::of(name).unwrap().is_empty());
         // It is free, so that somebody else may have it at once; then this says nothing.
-        let mut command = Command::new("losetup");
+        let mut command = programs::command("losetup");
         if output(command.arg(device.path()).arg(&other), 0).is_ok() {
             let name = other.file_name().unwrap().to_str().unwrap();
             let theirs = Loop::of(name).unwrap();

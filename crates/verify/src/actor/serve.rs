@@ -8,6 +8,7 @@ use super::{
     receive, send, share_run,
 };
 use crate::oracle::Entry;
+use crate::programs;
 use crate::second;
 use crate::speed::{Notes, Undo};
 use crate::workload::Step;
@@ -289,7 +290,7 @@ impl Underneath for Kernel {
         let mut command = match tool.program.as_str() {
             // The tool of our stores is this program.
             "azekura" => Command::new(std::env::current_exe().map_err(|error| error.to_string())?),
-            other => Command::new(other),
+            other => programs::command(other),
         };
         for argument in &tool.arguments {
             command.arg(if argument == "{}" { device } else { argument });

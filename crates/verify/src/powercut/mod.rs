@@ -41,7 +41,7 @@ pub use sample::{Sample, Summary, summary};
 pub use state::{Header, State};
 pub use subject::{DiskCache, FileSystem, How};
 
-use crate::crash::is_installed;
+use crate::programs::is_installed;
 use base::BlockDevice;
 use std::io;
 use std::path::{Path, PathBuf};

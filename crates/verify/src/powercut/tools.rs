@@ -7,6 +7,7 @@
 use super::PowercutError;
 use super::guest::{DISK, IsWanted};
 use crate::actor::Tool;
+use crate::programs;
 use crate::speed::job;
 use base::limits::VERIFY_TEXT_BYTES_MAX;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -81,10 +82,8 @@ fn run_by(
         runs.arg(if argument == "{}" { DISK } else { argument });
     }
     let [out, err] = SAID.map(|name| File::create(lane.join(name)));
-    // Those of an administrator may be in no path of a user.
-    let path = std::env::var("PATH").unwrap_or_default();
+    programs::find_all(runs);
     let mut child = runs
-        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
         .current_dir(lane)
         .stdin(Stdio::null())
         .stdout(out.map_err(words)?)

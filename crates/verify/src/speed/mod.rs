@@ -42,7 +42,7 @@ pub use plan::{BLOCK_BYTES_DEFAULT, Cell, LeftOut, Matrix, Place, Plan};
 pub use run::{Options, Watch, run, set};
 pub use tunable::{Setting, Tunable};
 pub(crate) use undo::{Notes, Undo, noted_loops, remove};
-pub use undo::{clean_up, has_parameters};
+pub use undo::{clean_up, has_parameters, take_back};
 pub use work::{Group, Measure, Objects, Value, Work};
 
 use crate::actor::ActorError;

@@ -174,6 +174,15 @@ fn boot() -> String {
 /// Takes back what the notes in a directory say, and removes the directory, in which nothing is
 /// mounted any more. What could not be taken back.
 pub fn clean_up(directory: &Path) -> Vec<String> {
+    let failed = take_back(directory);
+    if failed.is_empty() {
+        remove(directory);
+    }
+    failed
+}
+
+/// Takes back what the notes in a directory say, which stays. What could not be taken back.
+pub fn take_back(directory: &Path) -> Vec<String> {
     let failed = match read(directory) {
         Ok(taken) => undo_all(&taken),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -181,7 +190,7 @@ pub fn clean_up(directory: &Path) -> Vec<String> {
     };
     // Without its notes, nobody could try again.
     if failed.is_empty() {
-        remove(directory);
+        let _ = fs::remove_file(directory.join(NOTES));
     }
     failed
 }

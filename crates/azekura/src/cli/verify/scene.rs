@@ -8,10 +8,10 @@
 use super::served::{BROKEN_TIME_MAX, Served};
 use crate::errors::{Code, Context, Failure, Result, plain_io};
 use ::verify::actor::{
-    Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, loops_of, share_run, stale,
+    Actor, Loop, RUN_PREFIX, Request, RunLock, Stale, Tool, lock_run, loops_of, share_run, stale,
 };
 use ::verify::crash::Target;
-use ::verify::speed::{Ground, MACHINE, Refusal, clean_up, has_parameters, job};
+use ::verify::speed::{Ground, MACHINE, Refusal, clean_up, has_parameters, job, take_back};
 use ::verify::{Medium, Recorder, SecondRecorder, StateFile};
 use base::limits::VERIFY_END_TIME_MAX;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -103,25 +103,36 @@ fn clean_up_below(parent: &Path, lock: Option<&RunLock>, machine: &Path) {
                 continue;
             }
         }
-        for device in &left.devices {
-            let outcome = match device.detach() {
-                Ok(()) => "detached",
-                Err(_) => "cannot detach",
-            };
-            let device = device.path();
-            let device = device.display();
-            crate::output::note(format_args!(
-                "{outcome} {device}, which a run that was killed has left"
-            ));
-        }
-        let failures = clean_up(&left.directory);
-        if failures.is_empty() {
-            remove(&left.directory);
-        }
-        for failed in failures {
-            let text = format!("cannot take back what a run that was killed has left: {failed}");
-            crate::output::note(crate::output::plain(&text));
-        }
+        clean_up_behind(&left, &mut Loop::detach);
+    }
+}
+
+/// Removes what one run has left behind. What cannot be taken back is found later by the name of
+/// the directory, or by the notes in it: then it stays.
+fn clean_up_behind(left: &Stale, detach: &mut dyn FnMut(&Loop) -> Result<(), String>) {
+    let mut is_free = true;
+    for device in &left.devices {
+        let detached = detach(device);
+        is_free &= detached.is_ok();
+        let outcome = match detached {
+            Ok(()) => "detached".to_owned(),
+            Err(why) => format!("cannot detach ({why})"),
+        };
+        let device = device.path();
+        let device = device.display();
+        let text = format!("{outcome} {device}, which a run that was killed has left");
+        crate::output::note(crate::output::plain(&text));
+    }
+    let failures = match is_free {
+        true => clean_up(&left.directory),
+        false => take_back(&left.directory),
+    };
+    if is_free && failures.is_empty() {
+        remove(&left.directory);
+    }
+    for failed in failures {
+        let text = format!("cannot take back what a run that was killed has left: {failed}");
+        crate::output::note(crate::output::plain(&text));
     }
 }
 
@@ -381,6 +392,30 @@ mod tests {
         clean_up_below(&parent, None, &machine);
         assert!(!left.exists() && !tree.exists());
         assert!(lock_run(&machine).unwrap().is_some(), "the lock is held");
+    }
+
+    #[test]
+    fn a_directory_stays_as_long_as_something_is_found_by_its_name_alone() {
+        let ground = tempfile::tempdir().unwrap();
+        let name = ground.path().file_name().unwrap().to_string_lossy();
+        let name = format!("{RUN_PREFIX}{}", name.trim_start_matches('.'));
+        let (parent, file) = (ground.path().join("tmp"), ground.path().join(&name));
+        let directory = parent.join(&name);
+        std::fs::create_dir_all(&directory).unwrap();
+        File::create(&file).unwrap().set_len(1 << 20).unwrap();
+        let mut losetup = ::verify::programs::command("losetup");
+        let made = losetup.args(["--find", "--show"]).arg(&file).output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            println!("skipped: there are no loop devices here");
+            return;
+        }
+        let left = stale(&parent).unwrap();
+        assert_eq!((left.len(), left[0].devices.len()), (1, 1));
+        clean_up_behind(&left[0], &mut |_| Err("losetup: not found".to_owned()));
+        assert!(left[0].devices[0].is_attached() && directory.exists());
+        drop(left);
+        clean_up_below(&parent, None, ground.path());
+        assert!(Loop::of(&name).unwrap().is_empty() && !directory.exists());
     }
 
     #[test]

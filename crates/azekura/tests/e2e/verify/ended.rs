@@ -346,3 +346,16 @@ fn an_interrupt_at_a_terminal_makes_no_state_bad_that_two_record() {
         assert_eq!(names(begun.parent.path()), [""; 0]);
     }
 }
+
+#[test]
+fn the_tools_of_administrators_are_found_without_their_directories_in_the_path() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let few = ["--points", "2", "--workload", "one:0", "--no-recoveries"];
+    for target in ["ext2", "volume"] {
+        let mut plain = command(&[&["--target", target][..], &few].concat());
+        run(plain.env("PATH", "/usr/bin:/bin")).ok();
+    }
+}
