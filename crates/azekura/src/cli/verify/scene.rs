@@ -51,10 +51,11 @@ pub(super) struct Scene {
 }
 
 /// Takes this process, which must not have threads yet, into mounts of its own, in which its actors
-/// see what it mounts.
+/// see what it mounts. What others take off meanwhile is taken off there, too: a disk would be in
+/// use as long as the run.
 pub(super) fn leave_the_mounts_of_others() -> Result<()> {
     leave_mounts(&[
-        MountPropagationFlags::PRIVATE,
+        MountPropagationFlags::DOWNSTREAM,
         MountPropagationFlags::SHARED,
     ])
 }

@@ -1,15 +1,15 @@
-//! Ends of crash runs of which one process alone is killed. Nothing of a run stays behind, and
-//! nobody waits for ever.
+//! Ends of crash runs: of one of their processes alone, and by a terminal; and runs beside mounts
+//! and tools of others. Nothing of a run stays behind, and nobody waits for ever.
 
 use super::{break_connections, command, family, fuse_numbers, lives, names, signal, waits};
 use crate::common::{obstacle, run, text};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -161,10 +161,17 @@ impl Drop for Begun {
 
 /// The process of a run that uses the file system.
 fn actor(run: u32) -> Option<u32> {
-    let mut children = family(run).into_iter().skip(1);
-    children.find(|child| {
-        let words = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        words.split(|byte| *byte == 0).any(|word| word == b"actor")
+    with_word(run, "actor")
+}
+
+/// The eldest of those that descend from a process that has this word in its command.
+fn with_word(eldest: u32, word: &str) -> Option<u32> {
+    let mut family = family(eldest).into_iter().skip(1);
+    family.find(|one| {
+        let words = fs::read(format!("/proc/{one}/cmdline")).unwrap_or_default();
+        words
+            .split(|byte| *byte == 0)
+            .any(|other| other == word.as_bytes())
     })
 }
 
@@ -237,19 +244,16 @@ fn what_an_actor_uses_that_outlives_its_run_is_not_cleaned_up_under_it() {
     }
     // A repair that takes its time keeps the actor busy.
     let tools = tempfile::tempdir().unwrap();
-    let [busy, done] = ["busy", "done"].map(|name| tools.path().join(name));
-    let script = format!(
-        "#!/bin/sh\n: > {}\nwhile [ ! -e {} ]; do sleep 0.02; done\n",
-        text(&busy),
-        text(&done)
-    );
+    let busy = tools.path().join("busy");
+    let busy = text(&busy);
+    let script = format!("#!/bin/sh\n: > {busy}\nwhile [ -e {busy} ]; do sleep 0.02; done\n");
     let repair = tools.path().join("e2fsck");
     fs::write(&repair, script).unwrap();
     fs::set_permissions(&repair, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", text(tools.path()), std::env::var("PATH").unwrap());
     let mut slow = command(&[&["--target", "ext2"][..], &ENDLESS].concat());
     let mut begun = Begun::from(slow.env("PATH", path));
-    begun.waits("nothing is repaired", |_| busy.exists());
+    begun.waits("nothing is repaired", |_| Path::new(busy).exists());
     let name = begun.shown().unwrap();
     let actor = actor(begun.id()).unwrap();
     let devices = attached(&name);
@@ -260,7 +264,7 @@ fn what_an_actor_uses_that_outlives_its_run_is_not_cleaned_up_under_it() {
     );
     next(&begun.parent);
     let stayed = (is_attached(&devices), names(begun.parent.path()));
-    fs::write(&done, "").unwrap();
+    fs::remove_file(busy).unwrap();
     assert_eq!((devices.len(), stayed), (2, (true, vec![name])));
     waits("the actor stays", || !lives(actor));
     assert!(!is_attached(&devices), "{devices:?} stay");
@@ -288,14 +292,8 @@ fn a_run_waits_for_nobody_who_uses_what_it_serves() {
     }
     let mut begun = Begun::new(&["--second-recorder"]);
     let (actor, _) = begun.mounted("ext4");
-    let recorder = |run: &Begun| {
-        let mut all = family(run.id()).into_iter();
-        all.find(|one| {
-            let name = fs::read_to_string(format!("/proc/{one}/comm")).unwrap_or_default();
-            name.starts_with("qemu-storage")
-        })
-    };
-    let recorder = recorder(&begun).expect("there is a second recorder");
+    let recorder = with_word(begun.id(), "qemu-storage-daemon");
+    let recorder = recorder.expect("there is a second recorder");
     let waits = |process: u32| places(process).contains(&"request_wait_answer".to_owned());
     if places(begun.id()).iter().all(|place| place == "0") {
         println!("skipped: this kernel does not tell where its processes wait");
@@ -345,6 +343,50 @@ fn an_interrupt_at_a_terminal_makes_no_state_bad_that_two_record() {
         assert_eq!(found["bad_states"], 0, "{found}");
         assert_eq!(names(begun.parent.path()), [""; 0]);
     }
+}
+
+#[test]
+fn what_the_host_takes_off_is_not_held_by_a_run() {
+    if let Some(why) = obstacle() {
+        println!("{why}");
+        return;
+    }
+    let ground = tempfile::tempdir().unwrap();
+    let others = ground.path().join("others");
+    fs::create_dir(&others).unwrap();
+    // A host whose mounts are shared, as those of most are: a run begins, and then somebody takes
+    // a disk off.
+    let script = r#"
+        mount --make-rshared / && mount -t tmpfs others "$1" || exit 3
+        shift
+        "$@" & run=$!
+        read -r _
+        umount "$OTHERS" || exit 4
+        echo off >&2
+        wait $run
+    "#;
+    let mut host = Command::new("unshare");
+    host.args(["--mount", "sh", "-c", script, "sh", text(&others)])
+        .arg(env!("CARGO_BIN_EXE_azekura"))
+        .args(["verify", "crash"])
+        .args(ENDLESS)
+        .env("OTHERS", &others)
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::piped());
+    let mut host = Begun::from(&mut host);
+    let (actor, _) = host.mounted("ext4");
+    let holds = |process: u32| {
+        let mounts = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap();
+        mounts.contains(&format!(" {} ", text(&others)))
+    };
+    let run = with_word(host.id(), "crash").expect("there is a run");
+    assert!(holds(run) && holds(actor), "they begin with what is there");
+    host.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    host.waits("nothing is taken off", |host| host.said().contains("off"));
+    let held = [holds(run), holds(actor)];
+    signal(run, Signal::INT);
+    assert!(host.ends().is_some(), "{}", host.said());
+    assert_eq!(held, [false; 2], "{}", host.said());
 }
 
 #[test]
