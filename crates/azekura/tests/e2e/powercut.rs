@@ -251,7 +251,7 @@ fn checking(scratch: &Path, kept: &Path) -> Option<Child> {
     let [begun, state, check] = ["begun", "state", "e2fsck"].map(|name| kept.join(name));
     let _ = std::fs::remove_file(&begun);
     let script = format!(
-        "#!/bin/sh\ntrap 'exit 32' INT\n: > {}\nwhile :; do sleep 0.02; done\n",
+        "#!/bin/sh\ntrap 'exit 32' INT\n: > {0}\nwhile [ -e {0} ]; do sleep 0.02; done\n",
         text(&begun)
     );
     std::fs::write(&check, script).unwrap();
