@@ -40,6 +40,7 @@ pub mod oracle;
 pub mod outcome;
 pub mod powercut;
 pub mod profile;
+pub mod programs;
 pub mod recorder;
 pub mod report;
 pub mod results;

@@ -7,17 +7,24 @@
 //!
 //! QEMU's file loses writes of a loop device with direct I/O (7.2, with or without blklogwrites),
 //! so the loop device goes through the page cache here, which must forget what it has whenever what
-//! is below is changed for something else ([`SecondRecorder::forget`]).
+//! is below is changed for something else ([`Request::Forget`]).
+//!
+//! Whoever asks anything of QEMU's file waits for QEMU, which waits for whoever serves ours. If the
+//! run did so itself and were killed meanwhile, the two would wait for each other for ever. So the
+//! actor looks at that file, and the run at the log alone, which is a plain one.
 //!
 //! Both see the same writes and flushes, each as it understands them, and have not a line of code
 //! in common. QEMU's log knows no marks. Whatever was answered is in its file, so the length of
 //! this when a mark is made says between which entries the mark is.
 
+use crate::actor::{Actor, Answer, Request};
 use crate::log::{Entry, Item, LogError, Mark, Reader};
 use base::limits::VERIFY_END_TIME_MAX;
+use rustix::mount::{UnmountFlags, unmount};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -28,6 +35,8 @@ pub const PROGRAM: (&str, &str) = ("qemu-storage-daemon", "qemu-system-common");
 
 /// How often somebody who waits for it looks.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);
+/// How long it may take to end when it is killed.
+const KILLED_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// See the module's head. Dropping it ends the program.
 #[derive(Debug)]
@@ -49,12 +58,11 @@ impl SecondRecorder {
     /// it as a command that ends with its parent.
     ///
     /// # Errors
-    /// Of starting it; [`io::ErrorKind::TimedOut`] if it does not show the device.
+    /// Of starting it.
     pub fn start(program: &mut Command, device: &Path, directory: &Path) -> io::Result<Self> {
         let [log, export] = Self::FILES.map(|name| directory.join(name));
         File::create(&log)?;
         File::create(&export)?;
-        let len_bytes = fs::metadata(device)?.len();
         let (device, log_name) = (device.display(), log.display());
         let shown = export.display();
         let daemon = program
@@ -72,21 +80,29 @@ impl SecondRecorder {
             ))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            // Ctrl-C is for the run: without this, what is judged would be as if its disk had died.
+            .process_group(0)
             .spawn()?;
-        let mut second = Self {
+        Ok(Self {
             daemon,
             log,
             export,
             from: 0,
             marks: Vec::new(),
-        };
-        second.wait_for(len_bytes)?;
-        Ok(second)
+        })
     }
 
-    fn wait_for(&mut self, len_bytes: u64) -> io::Result<()> {
+    /// Waits until it shows the device, which has this length.
+    ///
+    /// # Errors
+    /// If it ends; [`io::ErrorKind::TimedOut`] if it does not show the device; of the actor.
+    pub fn wait(&mut self, actor: &mut Actor, len_bytes: u64) -> io::Result<()> {
         let deadline = Instant::now() + VERIFY_END_TIME_MAX;
-        while fs::metadata(&self.export)?.len() != len_bytes {
+        let request = Request::Shows {
+            file: self.export.clone(),
+            len_bytes,
+        };
+        while actor.ask(&request).map_err(io::Error::other)? != Answer::Done {
             if self.daemon.try_wait()?.is_some() {
                 return Err(io::Error::other(format!("{} has ended", PROGRAM.0)));
             }
@@ -107,18 +123,6 @@ impl SecondRecorder {
     /// Behind its head, also while nothing has been written yet.
     fn log_bytes(&self) -> io::Result<u64> {
         Ok(fs::metadata(&self.log)?.len().max(SECTOR))
-    }
-
-    /// Lets the page cache forget what is on the device, which is about to change below it.
-    ///
-    /// # Errors
-    /// Of its file.
-    pub fn forget(&self) -> io::Result<()> {
-        let shown = File::open(&self.export)?;
-        // Only what has been written can be forgotten.
-        shown.sync_data()?;
-        rustix::fs::fadvise(&shown, 0, None, rustix::fs::Advice::DontNeed)?;
-        Ok(())
     }
 
     /// Begins a log.
@@ -176,21 +180,51 @@ fn file(node: &str, name: &impl std::fmt::Display) -> String {
     format!("driver=file,node-name={node},filename={name},locking=off,discard=unmap")
 }
 
+/// Whether a file has this length. For the actor.
+pub(crate) fn shows(file: &Path, len_bytes: u64) -> io::Result<()> {
+    match fs::metadata(file)?.len() == len_bytes {
+        true => Ok(()),
+        false => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+/// Lets the page cache forget what it has of a file, which is about to change below it. For the
+/// actor.
+pub(crate) fn forget(file: &Path) -> io::Result<()> {
+    let shown = File::open(file)?;
+    // Only what has been written can be forgotten.
+    shown.sync_data()?;
+    rustix::fs::fadvise(&shown, 0, None, rustix::fs::Advice::DontNeed)?;
+    Ok(())
+}
+
+impl SecondRecorder {
+    /// Whether the program ends in this time.
+    fn ends_within(&mut self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        while matches!(self.daemon.try_wait(), Ok(None)) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(LOOKED_EVERY);
+        }
+        true
+    }
+}
+
 impl Drop for SecondRecorder {
     fn drop(&mut self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.daemon.id().cast_signed()) {
             // It takes its file off before it ends.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
-        let deadline = Instant::now() + VERIFY_END_TIME_MAX;
-        while matches!(self.daemon.try_wait(), Ok(None)) {
-            if Instant::now() >= deadline {
-                let _ = self.daemon.kill();
-                let _ = self.daemon.wait();
-                break;
-            }
-            thread::sleep(LOOKED_EVERY);
+        if !self.ends_within(VERIFY_END_TIME_MAX) {
+            let _ = self.daemon.kill();
+            // One that waits for the device ends when nobody serves that any more.
+            let _ = self.ends_within(KILLED_TIME_MAX);
         }
+        // Of one that was killed it is still there. Where nothing is mounted, nothing is done.
+        let _ = unmount(&self.export, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         let _ = fs::remove_file(&self.export);
         let _ = fs::remove_file(&self.log);
     }

@@ -2,8 +2,10 @@
 
 use crate::checks::{fails, json};
 use crate::common::{Run, run, text};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -241,6 +243,76 @@ fn a_run_that_is_ended_or_killed_leaves_no_machine_and_no_image() {
         });
         eventually("an empty directory", || is_empty(scratch.path()));
     }
+}
+
+/// A run that has a check made that does not end by itself, and says `cancelled` when a terminal
+/// interrupts it. `None` if there is none.
+fn checking(scratch: &Path, kept: &Path) -> Option<Child> {
+    let [begun, state, check] = ["begun", "state", "e2fsck"].map(|name| kept.join(name));
+    let _ = std::fs::remove_file(&begun);
+    let script = format!(
+        "#!/bin/sh\ntrap 'exit 32' INT\n: > {0}\nwhile [ -e {0} ]; do sleep 0.02; done\n",
+        text(&begun)
+    );
+    std::fs::write(&check, script).unwrap();
+    std::fs::set_permissions(&check, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", text(kept), std::env::var("PATH").unwrap());
+    let few = ["--target", "ext2", "--wait", "0s", "--size", "1MiB"];
+    let arguments = [&few[..], &["--jobs", "1", "--state", text(&state)]].concat();
+    let mut child = command(scratch, &arguments)
+        .env("PATH", path)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    // A machine boots first.
+    let deadline = Instant::now() + 3 * LIMIT;
+    while !begun.exists() && matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if begun.exists() {
+        return Some(child);
+    }
+    let said = ended(child);
+    let why = obstacle(&said).unwrap_or_else(|| panic!("{said}"));
+    println!("{why}");
+    None
+}
+
+/// What a run has said that ends; if it does not, it is killed.
+fn ended(mut child: Child) -> String {
+    let deadline = Instant::now() + LIMIT;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_check_that_ends_with_its_run_is_no_verdict_and_does_not_outlive_it() {
+    let (scratch, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // What a terminal does: all that are in its foreground are told.
+    let Some(run) = checking(scratch.path(), kept.path()) else {
+        return;
+    };
+    kill_process_group(Pid::from_child(&run), Signal::INT).unwrap();
+    let said = ended(run);
+    assert!(said.contains("interrupted after 0 cuts"), "{said}");
+    eventually("an empty directory", || is_empty(scratch.path()));
+    assert!(processes_in(scratch.path()).is_empty());
+    // Killed alone, it can end nothing any more.
+    let run = checking(scratch.path(), kept.path()).expect("it could be run before");
+    kill_process(Pid::from_child(&run), Signal::KILL).unwrap();
+    eventually("the end of the check", || {
+        processes_in(scratch.path()).is_empty()
+    });
+    ended(run);
+    eventually("an empty directory", || is_empty(scratch.path()));
+    let state = std::fs::read_to_string(kept.path().join("state")).unwrap();
+    assert_eq!(state.lines().count(), 1, "{state}");
 }
 
 #[test]

@@ -1,9 +1,13 @@
 //! `verify crash`: what must survive does, what must be noticed is, and nothing stays behind.
 
+mod ended;
+
 use crate::checks::{fails, json};
 use crate::common::{Run, obstacle, run, text};
+use ended::Begun;
 use serde_json::Value;
 use std::io::{Read, Seek};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -264,11 +268,7 @@ fn two_recorders_agree_on_what_was_written() {
         println!("{why}");
         return;
     }
-    if Command::new("qemu-storage-daemon")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
+    if !ended::has_second_recorder() {
         println!("skipped: qemu-storage-daemon is not installed");
         return;
     }
@@ -448,68 +448,48 @@ fn signal(process: u32, signal: rustix::process::Signal) {
     let _ = rustix::process::kill_process(process, signal);
 }
 
-/// Kills a run and all its processes some time after it has mounted, and waits for their end: the
-/// kernel takes off what they have mounted, and writes to a device that nobody serves any more.
-fn is_killed(target: &str, after: Duration, how: Killed) {
+/// Kills a run and all its processes some time after it has mounted a file system of this kind, and
+/// waits for their end: the kernel takes off what they have mounted, and writes to a device that
+/// nobody serves any more.
+fn is_killed(arguments: &[&str], kind: &str, after: Duration, how: Killed) {
     use rustix::process::Signal;
-    let parent = tempfile::tempdir().unwrap();
-    let mut child = command(&["--target", target, "--points", "100000"])
-        .env("TMPDIR", parent.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut descended = Vec::new();
-    waits("nothing is mounted", || {
-        descended = family(child.id()).split_off(1);
-        let mounts = |&one: &u32| std::fs::read_to_string(format!("/proc/{one}/mountinfo"));
-        let is_below = |mounts: String| mounts.contains("/mnt ");
-        descended.iter().any(|one| mounts(one).is_ok_and(is_below))
-    });
+    let mut begun = Begun::new(arguments);
+    begun.mounted(kind);
     std::thread::sleep(after);
-    signal(child.id(), Signal::STOP);
-    descended = family(child.id()).split_off(1);
-    let directory = text(parent.path());
-    let processes = || {
-        descended
-            .iter()
-            .chain([&child.id()])
-            .copied()
-            .collect::<Vec<_>>()
-    };
-    let connections = processes()
-        .into_iter()
-        .flat_map(|one| fuse_numbers(one, directory));
+    signal(begun.id(), Signal::STOP);
+    let all = family(begun.id());
+    let descended = &all[1..];
+    let directory = text(begun.parent.path()).to_owned();
+    let connections = all.iter().flat_map(|&one| fuse_numbers(one, &directory));
     let connections: Vec<String> = connections.collect();
     assert!(!connections.is_empty(), "nothing is served");
+    let devices = ended::attached(&directory);
     descended.iter().for_each(|&one| signal(one, Signal::KILL));
     if matches!(how, Killed::Last) {
         std::thread::sleep(Duration::from_millis(300));
     }
-    signal(child.id(), Signal::KILL);
+    signal(begun.id(), Signal::KILL);
     let deadline = Instant::now() + Duration::from_secs(30);
-    let left = || {
-        processes()
-            .into_iter()
-            .filter(|&one| lives(one))
-            .collect::<Vec<_>>()
-    };
-    while !left().is_empty() && Instant::now() < deadline {
+    let left = || all.iter().copied().filter(|&one| lives(one));
+    while left().next().is_some() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let waiting = left();
+    let waiting: Vec<u32> = left().collect();
     if !waiting.is_empty() {
         break_connections(&connections);
     }
-    child.wait().unwrap();
+    let status = begun.ends();
+    let case = format!("{arguments:?} {after:?} {how:?}");
+    assert_eq!(waiting, [0; 0], "{case}: they wait for each other");
+    let signal = status.and_then(|status| status.signal());
     assert_eq!(
-        waiting, [0; 0],
-        "{target} {after:?} {how:?}: they wait for each other"
+        signal,
+        Some(Signal::KILL.as_raw()),
+        "{case}: {}",
+        begun.said()
     );
-    // What is left of a run is taken away by the next one.
-    let next = ["--points", "1", "--workload", "one:0", "--no-recoveries"];
-    run(command(&next).env("TMPDIR", parent.path())).ok();
-    assert_eq!(names(parent.path()), [""; 0]);
+    begun.is_cleaned_up_by_the_next();
+    assert!(!ended::is_attached(&devices), "{case}: {devices:?} stay");
 }
 
 #[test]
@@ -518,14 +498,18 @@ fn processes_of_a_run_that_are_killed_at_once_do_not_wait_for_each_other() {
         println!("{why}");
         return;
     }
-    for (target, times) in [
-        ("ext4", [0, 10, 20]),
-        ("xfs", [0, 10, 20]),
-        ("volume", [0, 200, 500]),
-    ] {
+    let mut cases = vec![
+        (vec!["--target", "ext4"], "ext4", [0, 10, 20]),
+        (vec!["--target", "xfs"], "xfs", [0, 10, 20]),
+        (vec!["--target", "volume"], "ext4", [0, 200, 500]),
+    ];
+    if ended::has_second_recorder() {
+        cases.push((vec!["--second-recorder"], "ext4", [0, 20, 200]));
+    }
+    for (arguments, kind, times) in cases {
         for millis in times {
             for how in [Killed::AtOnce, Killed::Last] {
-                is_killed(target, Duration::from_millis(millis), how);
+                is_killed(&arguments, kind, Duration::from_millis(millis), how);
             }
         }
     }

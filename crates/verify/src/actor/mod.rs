@@ -7,14 +7,16 @@
 //! [`stale()`] at the next start.
 
 mod look;
+mod loops;
 mod options;
 mod serve;
 mod stale;
 
 pub use look::look;
+pub use loops::Loop;
 pub use options::check_mount_options;
 pub use serve::{Kernel, Underneath, output, serve};
-pub use stale::{RUN_PREFIX, RunLock, Stale, lock_run, stale};
+pub use stale::{RUN_PREFIX, RunLock, Stale, lock_run, loops_of, share_run, stale};
 
 use crate::oracle::Entry;
 use crate::workload::Step;
@@ -45,11 +47,23 @@ pub enum Request {
     Attach {
         /// The file.
         file: PathBuf,
-        /// A directory for mounts, which it may remove at its end.
+        /// The run's directory, which is in use until it has ended. What it mounts is there.
         directory: PathBuf,
     },
     /// Make another loop device of a file, for crash states.
     AttachStates {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Say whether a file has this length: by it another program shows the device.
+    Shows {
+        /// The file.
+        file: PathBuf,
+        /// The length.
+        len_bytes: u64,
+    },
+    /// Forget what the page cache has of the file in which another program shows the device.
+    Forget {
         /// The file.
         file: PathBuf,
     },
@@ -132,6 +146,8 @@ pub enum ActorError {
 
 /// How often somebody who waits for an answer is asked whether it is still wanted.
 const ASKED_EVERY: Duration = Duration::from_millis(50);
+/// How long one that is killed may take to end: what it has mounted is written back and taken off.
+const KILLED_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// An actor that runs, and what it answers. Dropping it lets it clean up.
 #[derive(Debug)]
@@ -235,18 +251,28 @@ impl Actor {
     }
 }
 
+impl<A> Actor<A> {
+    /// Whether it ends in this time.
+    fn ends_within(&mut self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+}
+
 impl<A> Drop for Actor<A> {
     fn drop(&mut self) {
         // The end of its input lets it clean up and end.
         self.requests = None;
-        let deadline = Instant::now() + self.end_time_max;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() >= deadline {
-                // It cannot be helped; what it leaves is found at the next start.
-                let _ = self.child.kill();
-                return;
-            }
-            thread::sleep(Duration::from_millis(2));
+        if !self.ends_within(self.end_time_max) {
+            // It cannot be helped; what it leaves is for the run to take away, or for the next one.
+            let _ = self.child.kill();
+            let _ = self.ends_within(KILLED_TIME_MAX);
         }
     }
 }

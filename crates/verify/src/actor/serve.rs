@@ -4,9 +4,13 @@
 //! else can be made, opened, changed, closed and looked at.
 
 use super::{
-    ActorError, Answer, Device, MountAs, Request, Tool, check_mount_options, look, receive, send,
+    ActorError, Answer, Device, Loop, MountAs, Request, RunLock, Tool, check_mount_options, look,
+    receive, send, share_run,
 };
 use crate::oracle::Entry;
+use crate::programs;
+use crate::second;
+use crate::speed::{Notes, Undo};
 use crate::workload::Step;
 use base::limits::VERIFY_TEXT_BYTES_MAX;
 use rustix::fs::{Mode, OFlags, open};
@@ -65,13 +69,44 @@ pub fn serve(
     answers: &mut impl Write,
     mut underneath: impl Underneath,
 ) -> Result<(), ActorError> {
+    // Until everything is cleaned up, also if the run has ended long ago.
+    let mut lock = None;
+    let served = serve_all(requests, answers, &mut underneath, &mut lock);
+    drop(underneath);
+    drop(lock);
+    served
+}
+
+fn serve_all(
+    requests: &mut impl Read,
+    answers: &mut impl Write,
+    underneath: &mut impl Underneath,
+    lock: &mut Option<RunLock>,
+) -> Result<(), ActorError> {
     loop {
         let request = match receive(requests) {
             Err(ActorError::Ended) => return Ok(()),
             request => request?,
         };
-        let answer = answer(&mut underneath, request);
+        let begun = match &request {
+            Request::Attach { directory, .. } => hold(directory).map(|held| *lock = Some(held)),
+            _ => Ok(()),
+        };
+        let answer = match begun {
+            Ok(()) => answer(underneath, request),
+            Err(why) => Answer::Failed(why),
+        };
         send(answers, &answer)?;
+    }
+}
+
+/// Says that the directory of a run is in use.
+fn hold(directory: &Path) -> Result<RunLock, String> {
+    let shown = directory.display();
+    match share_run(directory) {
+        Ok(Some(lock)) => Ok(lock),
+        Ok(None) => Err(format!("{shown}: another run cleans it up")),
+        Err(error) => Err(format!("{shown}: {error}")),
     }
 }
 
@@ -79,6 +114,13 @@ fn answer(underneath: &mut impl Underneath, request: Request) -> Answer {
     let done = match request {
         Request::Attach { file, directory } => underneath.attach(&file, &directory),
         Request::AttachStates { file } => underneath.attach_states(&file),
+        Request::Shows { file, len_bytes } => {
+            second::shows(&file, len_bytes).map_err(|error| error.to_string())
+        }
+        Request::Forget { file } => {
+            let words = |error| format!("{}: {error}", file.display());
+            second::forget(&file).map_err(words)
+        }
         Request::Tool(tool) => underneath.tool(&tool),
         Request::Mount(mount) => underneath.mount(&mount),
         Request::Unmount => underneath.unmount(),
@@ -130,8 +172,8 @@ fn attempt(
 pub struct Kernel {
     /// The device, and the directory in which its file system is mounted.
     device: Option<(String, PathBuf)>,
-    /// It is a loop device that was made of a file.
-    is_made: bool,
+    /// The loop devices that were made of files: it may be one of them.
+    made: Vec<Loop>,
     /// The loop device of crash states.
     states: Option<String>,
     /// Which of the two is used.
@@ -196,6 +238,14 @@ impl Kernel {
         }
     }
 
+    /// Makes a loop device of a file; its path.
+    fn make(&mut self, file: &Path, is_direct: bool) -> Result<String, String> {
+        let device = Loop::attach(file, is_direct)?;
+        let path = device.path().display().to_string();
+        self.made.push(device);
+        Ok(path)
+    }
+
     fn device(&self) -> Result<(&str, &Path), String> {
         let (recorded, point) = self.device.as_ref().ok_or("no device is attached")?;
         let device = match self.chosen {
@@ -211,11 +261,15 @@ impl Kernel {
 
 impl Underneath for Kernel {
     fn attach(&mut self, file: &Path, directory: &Path) -> Result<(), String> {
-        let mut command = Command::new("losetup");
-        command.args(["--find", "--show", "--direct-io=on"]);
-        let said = output(command.arg(file), 0)?;
-        let device = said.trim().to_owned();
-        self.is_made = true;
+        let device = self.make(file, true)?;
+        if file.file_name() != directory.file_name() {
+            // Without the name of the run nobody would find it later.
+            let noted = Notes::begin(directory).and_then(|mut notes| {
+                let device = self.made.last().expect("made above");
+                notes.take(Undo::Loop(device.clone()))
+            });
+            noted.map_err(|error| format!("{}: {error}", directory.display()))?;
+        }
         self.device = Some((device, directory.join("mnt")));
         let point = &self.device.as_ref().expect("set above").1;
         std::fs::create_dir(point).map_err(|error| format!("{}: {error}", point.display()))
@@ -223,9 +277,7 @@ impl Underneath for Kernel {
 
     fn attach_states(&mut self, file: &Path) -> Result<(), String> {
         // The file's own cache is the memory that it lies in.
-        let mut command = Command::new("losetup");
-        let said = output(command.args(["--find", "--show"]).arg(file), 0)?;
-        self.states = Some(said.trim().to_owned());
+        self.states = Some(self.make(file, false)?);
         Ok(())
     }
 
@@ -238,7 +290,7 @@ impl Underneath for Kernel {
         let mut command = match tool.program.as_str() {
             // The tool of our stores is this program.
             "azekura" => Command::new(std::env::current_exe().map_err(|error| error.to_string())?),
-            other => Command::new(other),
+            other => programs::command(other),
         };
         for argument in &tool.arguments {
             command.arg(if argument == "{}" { device } else { argument });
@@ -294,23 +346,23 @@ impl Underneath for Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        let Some((device, point)) = self.device.take() else {
-            return;
-        };
-        if self.is_mounted {
+        let point = self.device.take().map(|(_, point)| point);
+        if let Some(point) = point.as_ref().filter(|_| self.is_mounted) {
             // If the device is gone, the file system can write nothing any more; detaching does
             // not wait for anything.
-            let tried = rustix::mount::unmount(&point, UnmountFlags::NOFOLLOW);
+            let tried = rustix::mount::unmount(point, UnmountFlags::NOFOLLOW);
             if tried.is_err() {
                 let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-                let _ = rustix::mount::unmount(&point, flags);
+                let _ = rustix::mount::unmount(point, flags);
             }
         }
-        let made = self.is_made.then_some(device);
-        for device in made.into_iter().chain(self.states.take()) {
-            let _ = output(Command::new("losetup").arg("--detach").arg(&device), 0);
+        for device in self.made.drain(..) {
+            // If the run is gone, somebody else may have cleaned up already.
+            let _ = device.detach();
         }
-        let _ = std::fs::remove_dir(&point);
+        if let Some(point) = point {
+            let _ = std::fs::remove_dir(point);
+        }
     }
 }
 
@@ -361,6 +413,7 @@ fn split_options(options: &str) -> (MountFlags, String) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lock_run;
     use super::*;
 
     #[test]
@@ -457,6 +510,62 @@ mod tests {
             ("run", Device::Recorded),
         ];
         assert_eq!(two.used, known);
+    }
+
+    #[test]
+    fn the_directory_of_a_run_is_in_use_until_its_actor_has_cleaned_up() {
+        /// Tells at its end whether somebody else may clean up.
+        struct Cleaning<'a>(PathBuf, &'a mut Vec<bool>);
+        impl Cleaning<'_> {
+            fn note(&mut self) {
+                let is_free = lock_run(&self.0).unwrap().is_some();
+                self.1.push(is_free);
+            }
+        }
+        impl Underneath for Cleaning<'_> {
+            fn attach(&mut self, _: &Path, _: &Path) -> Result<(), String> {
+                self.note();
+                Ok(())
+            }
+            fn tool(&mut self, _: &Tool) -> Result<(), String> {
+                Ok(())
+            }
+            fn mount(&mut self, _: &MountAs) -> Result<(), String> {
+                Ok(())
+            }
+            fn unmount(&mut self) -> Result<(), String> {
+                Ok(())
+            }
+            fn run(&mut self, _: &Step) -> Result<(), String> {
+                Ok(())
+            }
+            fn look(&mut self, _: &[String]) -> Result<Vec<Entry>, String> {
+                Ok(Vec::new())
+            }
+        }
+        impl Drop for Cleaning<'_> {
+            fn drop(&mut self) {
+                self.note();
+            }
+        }
+        let directory = std::env::temp_dir().join(format!("held-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let request = Request::Attach {
+            file: "x".into(),
+            directory: directory.clone(),
+        };
+        let (mut asked, mut answered, mut is_free) = (Vec::new(), Vec::new(), Vec::new());
+        send(&mut asked, &request).unwrap();
+        let cleaning = Cleaning(directory.clone(), &mut is_free);
+        serve(&mut asked.as_slice(), &mut answered, cleaning).unwrap();
+        let answer = receive::<Answer>(&mut answered.as_slice()).unwrap();
+        assert_eq!((answer, is_free), (Answer::Done, vec![false, false]));
+        // What somebody cleans up is not used.
+        let cleaner = lock_run(&directory).unwrap();
+        assert!(cleaner.is_some() && hold(&directory).is_err());
+        drop(cleaner);
+        assert!(hold(&directory).is_ok());
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

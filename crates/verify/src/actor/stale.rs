@@ -1,11 +1,15 @@
 //! What runs have left behind because all their processes were killed at once: loop devices, and
 //! the directory of the run.
 //!
-//! Whoever runs holds a lock on the directory, so a directory whose lock can be had is left. (The
-//! number of a process would not do: in a container there are others.) The file below a loop
+//! Whoever runs holds a lock on the directory, the run and its actor together, so a directory whose
+//! lock can be had alone is left: as long as an actor that outlives its run uses what is there,
+//! nobody takes that away under it. (The number of a process would not do: in a container there are
+//! others.) The file below a loop
 //! device has the name of the directory: once the mounts of the run are gone, a loop device knows
-//! nothing else of it.
+//! nothing else of it. One whose file is another program's does not even have that, and is noted.
 
+use super::Loop;
+use crate::speed::noted_loops;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use std::fs;
@@ -16,13 +20,15 @@ use std::path::{Path, PathBuf};
 /// What the names of directories of runs begin with.
 pub const RUN_PREFIX: &str = "azekura-verify-";
 
-/// A run that left something behind.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A run that left something behind. Nobody else cleans up behind it meanwhile.
+#[derive(Debug)]
 pub struct Stale {
     /// Its directory.
     pub directory: PathBuf,
     /// Its loop devices, as far as they are still attached.
-    pub devices: Vec<PathBuf>,
+    pub devices: Vec<Loop>,
+    /// Held by whoever cleans up.
+    _lock: RunLock,
 }
 
 /// The lock on the directory of a run.
@@ -43,9 +49,21 @@ impl Drop for RunLock {
 /// # Errors
 /// Of opening the directory.
 pub fn lock_run(directory: &Path) -> io::Result<Option<RunLock>> {
+    lock(directory, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// The same together with the other processes of a run; `None` if somebody has it alone.
+///
+/// # Errors
+/// As for [`lock_run`].
+pub fn share_run(directory: &Path) -> io::Result<Option<RunLock>> {
+    lock(directory, FlockOperation::NonBlockingLockShared)
+}
+
+fn lock(directory: &Path, operation: FlockOperation) -> io::Result<Option<RunLock>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let descriptor = open(directory, flags, Mode::empty())?;
-    match flock(&descriptor, FlockOperation::NonBlockingLockExclusive) {
+    match flock(&descriptor, operation) {
         Ok(()) => Ok(Some(RunLock(descriptor))),
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(errno) => Err(errno.into()),
@@ -66,52 +84,32 @@ pub fn stale(parent: &Path) -> io::Result<Vec<Stale>> {
         }
         let directory = entry.path();
         // One that has just been removed, or is another user's, is not ours to clean up.
-        if matches!(lock_run(&directory), Ok(Some(_))) {
-            let devices = loop_devices(&name)?;
-            stale.push(Stale { directory, devices });
+        if let Ok(Some(lock)) = lock_run(&directory) {
+            stale.push(Stale {
+                devices: loops_of(&directory)?,
+                directory,
+                _lock: lock,
+            });
         }
     }
     Ok(stale)
 }
 
-/// The loop devices of the run with this name.
-fn loop_devices(name: &str) -> io::Result<Vec<PathBuf>> {
-    let mut devices = Vec::new();
-    for entry in fs::read_dir("/sys/block")? {
-        let device = entry?.file_name();
-        let below = Path::new("/sys/block").join(&device);
-        // One that is not attached, or is no loop device, has no such file.
-        let file = fs::read_to_string(below.join("loop/backing_file")).unwrap_or_default();
-        if is_of(&file, name) {
-            devices.push(Path::new("/dev").join(device));
-        }
-    }
+/// The loop devices of the run with this directory, as far as they are attached.
+///
+/// # Errors
+/// Of listing the disks of this machine.
+pub fn loops_of(directory: &Path) -> io::Result<Vec<Loop>> {
+    let name = directory.file_name().unwrap_or_default();
+    let mut devices = Loop::of(&name.to_string_lossy())?;
+    let noted = noted_loops(directory).into_iter();
+    devices.extend(noted.filter(Loop::is_attached));
     Ok(devices)
-}
-
-/// Whether a loop device's file is that of the run with this name. The kernel adds a remark to the
-/// path of a file that is gone.
-fn is_of(file: &str, name: &str) -> bool {
-    let last = file.trim_end().trim_end_matches(" (deleted)");
-    last.rsplit('/').next() == Some(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn files_of_runs_are_known_by_their_name_wherever_they_were_mounted() {
-        let name = "azekura-verify-x1";
-        assert!(is_of(
-            "/tmp/azekura-verify-x1/device/azekura-verify-x1\n",
-            name
-        ));
-        assert!(is_of("/azekura-verify-x1 (deleted)\n", name));
-        assert!(!is_of("/tmp/azekura-verify-x1/device/disk\n", name));
-        assert!(!is_of("/azekura-verify-x12", name));
-        assert!(!is_of("", name));
-    }
 
     #[test]
     fn only_what_nobody_holds_is_left() {
@@ -121,13 +119,26 @@ mod tests {
         fs::create_dir(parent.join("other")).unwrap();
         let lock = lock_run(&directory).unwrap();
         assert!(lock.is_some() && lock_run(&directory).unwrap().is_none());
-        assert_eq!(stale(&parent).unwrap(), []);
+        assert!(stale(&parent).unwrap().is_empty());
         drop(lock);
-        let left = Stale {
-            directory,
-            devices: Vec::new(),
-        };
-        assert_eq!(stale(&parent).unwrap(), [left]);
+        // The run, and its actor, which may live longer.
+        let run = share_run(&directory).unwrap();
+        let actor = share_run(&directory).unwrap();
+        assert!(run.is_some() && actor.is_some());
+        for lock in [run, actor] {
+            assert!(stale(&parent).unwrap().is_empty());
+            drop(lock);
+        }
+        let left = stale(&parent).unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!(
+            (&left[0].directory, &left[0].devices),
+            (&directory, &Vec::new())
+        );
+        // One cleans up, and nobody begins to use what is taken away.
+        assert!(stale(&parent).unwrap().is_empty() && share_run(&directory).unwrap().is_none());
+        drop(left);
+        assert_eq!(stale(&parent).unwrap().len(), 1);
         fs::remove_dir_all(&parent).unwrap();
     }
 }

@@ -23,7 +23,6 @@ mod tests;
 pub use outcome::{Agreement, Failure, Outcome, Place, Totals};
 pub use run::{Options, SECTOR_BYTES_DEFAULT, Stage, Watch, replay, run};
 pub use subject::Subject;
-pub(crate) use target::is_installed;
 pub use target::{Target, check_program};
 
 use crate::actor::ActorError;

@@ -1,7 +1,7 @@
 //! Which workloads come in which order.
 
-use super::target::is_installed;
 use super::{Options, Target};
+use crate::programs::is_installed;
 use crate::workload::{DATABASE_PROGRAM, NAMES, object_count, one_count};
 use base::limits::VERIFY_WORKLOADS_MAX;
 use sim::Random;

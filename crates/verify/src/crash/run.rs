@@ -70,9 +70,10 @@ pub struct Stage<'a> {
 
 impl Stage<'_> {
     /// Puts something else on the medium.
-    fn load(&self, image: Image) -> Result<(), CrashError> {
+    fn load(&mut self, image: Image) -> Result<(), CrashError> {
         if let Some(second) = &self.second {
-            second.forget().map_err(failed)?;
+            let file = second.file().to_owned();
+            self.actor.must(&Request::Forget { file })?;
         }
         self.medium.load(image);
         Ok(())
@@ -325,6 +326,12 @@ impl<'a> Run<'a> {
         let second = std::mem::replace(&mut self.outcome, fresh);
         self.workload(workload, ours, states_max, watch)?;
         let first = std::mem::replace(&mut self.outcome, whole);
+        if first.was_interrupted || second.was_interrupted {
+            // What was not tried of one log says nothing about the other.
+            self.outcome.was_interrupted = true;
+            self.outcome.add(first);
+            return Ok(());
+        }
         let wrong = |outcome: &Outcome| -> Vec<_> {
             let kinds = outcome.outcomes.keys().map(ToString::to_string);
             let unmountable = (outcome.totals.unmountable > 0).then(|| "unmountable".to_owned());
@@ -337,7 +344,6 @@ impl<'a> Run<'a> {
         agreement.bad_states += second.totals.bad_states;
         agreement.equal_verdicts += u64::from(wrong(&first) == wrong(&second));
         self.outcome.add(first);
-        self.outcome.was_interrupted |= second.was_interrupted;
         Ok(())
     }
 
@@ -364,8 +370,11 @@ impl<'a> Run<'a> {
         };
         let failed_before = self.outcome.totals.bad_states;
         for state in &states {
-            let tried = self.state(&at, state);
+            let tried = self.state(&at, state, watch);
             tried.map_err(|error| self.stuck(error, log, workload, state))?;
+            if self.outcome.was_interrupted {
+                break;
+            }
             // What was drawn and not tried is in no sample.
             let by_chance = is_drawn || plan.is_by_chance(state);
             self.outcome.totals.sampled += u64::from(by_chance);
@@ -407,19 +416,34 @@ impl<'a> Run<'a> {
     }
 
     /// Tries one state and, of some, what is left when their recovery is interrupted.
-    fn state(&mut self, at: &At<'_>, state: &State) -> Result<(), CrashError> {
+    fn state(&mut self, at: &At<'_>, state: &State, watch: Watch<'_>) -> Result<(), CrashError> {
         let said = at.plan.said(state);
         let image = at.plan.image(state).expect("it is one of the plan's");
         if !self.options.recoveries || self.random.below(RECOVERY_EVERY) > 0 {
             let verdict = self.attempt(&image, at.history, said)?;
-            return self.note(at, state, None, &verdict);
+            return match self.counts(&verdict, watch) {
+                true => self.note(at, state, None, &verdict),
+                false => Ok(()),
+            };
         }
         let (verdict, recovery) = self.attempt_recorded(image.clone(), at.history, said)?;
+        if !self.counts(&verdict, watch) {
+            return Ok(());
+        }
         self.note(at, state, None, &verdict)?;
         match verdict.is_bad() {
             true => Ok(()),
-            false => self.interrupt(at, state, &image, recovery),
+            false => self.interrupt(at, state, &image, recovery, watch),
         }
+    }
+
+    /// Whether what became of a state is a finding. If the run is to end, what is wrong may come
+    /// from that: whoever wants it to end may have ended a program that it needs.
+    fn counts(&mut self, verdict: &Verdict, watch: Watch<'_>) -> bool {
+        let mut is_wanted = || watch(self.outcome.totals.states, self.options.points);
+        let counts = !verdict.is_bad() || is_wanted();
+        self.outcome.was_interrupted |= !counts;
+        counts
     }
 
     /// Tries one state again, and if it is asked for and nothing is wrong with it, one state of its
@@ -470,12 +494,16 @@ impl<'a> Run<'a> {
         state: &State,
         image: &Image,
         recovery: Vec<Entry>,
+        watch: Watch<'_>,
     ) -> Result<(), CrashError> {
         let said = at.plan.said(state);
         let plan = self.recovery_plan(image, recovery);
         for inner in plan.sample(VERIFY_RECOVERY_STATES_MAX, self.random.next_u64()) {
             let image = plan.image(&inner).expect("it is one of the plan's");
             let verdict = self.attempt(&image, at.history, said)?;
+            if !self.counts(&verdict, watch) {
+                break;
+            }
             self.outcome.totals.recovery_states += 1;
             self.outcome.totals.sampled += 1;
             self.note(at, state, Some(&inner), &verdict)?;

@@ -7,8 +7,8 @@
 use super::CrashError;
 use crate::actor::{MountAs, Tool};
 use crate::oracle::Promises;
+use crate::programs::is_installed;
 use crate::workload::{NAMES, Step};
-use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 /// Of a deleted file: more than a workload writes, and as much as a file may have.
@@ -268,13 +268,4 @@ pub fn check_program((program, package): (&'static str, &'static str)) -> Result
         true => Ok(()),
         false => Err(CrashError::NoTool { program, package }),
     }
-}
-
-/// Whether there is such a program where those for administrators are.
-pub(crate) fn is_installed(program: &str) -> bool {
-    let directories = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin"];
-    let mut places = directories
-        .iter()
-        .map(|place| Path::new(place).join(program));
-    places.any(|place| place.exists())
 }

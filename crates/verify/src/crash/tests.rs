@@ -69,6 +69,17 @@ fn found(
     only: Option<(&State, Option<&State>)>,
     options: &Options,
 ) -> Outcome {
+    found_while(first, log, only, options, &mut |states, _| states < 3)
+}
+
+/// The same of as many states as are wanted.
+fn found_while(
+    first: &[Answer],
+    log: &Log,
+    only: Option<(&State, Option<&State>)>,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Outcome {
     let message = |answer: &Answer| {
         let body = postcard::to_allocvec(answer).unwrap();
         [&(body.len() as u32).to_le_bytes(), &body[..]].concat()
@@ -95,7 +106,7 @@ fn found(
         second: None,
         states: None,
     };
-    let outcome = replay(log, only, stage, options, &mut |states, _| states < 3);
+    let outcome = replay(log, only, stage, options, watch);
     drop(actor);
     for file in [one, others] {
         std::fs::remove_file(file).unwrap();
@@ -153,6 +164,19 @@ fn only_what_was_tried_counts_as_drawn() {
     let totals = found(&[], &long, None, &options(None)).totals;
     assert_eq!((totals.states, totals.sampled), (3, 3), "{totals:?}");
     assert!(totals.distinct > 10);
+}
+
+/// Whoever ends a run may have ended what it needs: then nothing is to be read on its device.
+#[test]
+fn what_goes_wrong_when_a_run_is_to_end_is_no_finding() {
+    let broken = [Answer::Unmountable("Input/output error".into())];
+    let outcome = found_while(&broken, &log(), None, &options(None), &mut |_, _| false);
+    let totals = &outcome.totals;
+    assert!(outcome.was_interrupted);
+    assert_eq!((totals.states, totals.bad_states), (0, 0), "{totals:?}");
+    // One that is wanted has it.
+    let totals = found(&broken, &log(), None, &options(None)).totals;
+    assert_eq!(totals.unmountable, 1, "{totals:?}");
 }
 
 #[test]

@@ -31,6 +31,7 @@ mod run;
 mod sample;
 mod state;
 mod subject;
+mod tools;
 
 pub use guard::{Made, serve};
 pub use kernel::{KERNEL_DEFAULT, Kernel, is_cached, resolve};
@@ -40,7 +41,7 @@ pub use sample::{Sample, Summary, summary};
 pub use state::{Header, State};
 pub use subject::{DiskCache, FileSystem, How};
 
-use crate::crash::is_installed;
+use crate::programs::is_installed;
 use base::BlockDevice;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -8,18 +8,14 @@ use super::message::{Message, check, write};
 use super::plan::{Bound, Cell, Schedule};
 use super::sample::Sample;
 use super::subject::{DiskCache, How};
-use super::{DiskServer, PowercutError};
-use crate::actor::{Tool, output};
+use super::{DiskServer, PowercutError, tools};
 use crate::outcome::Outcome;
-use base::limits::{
-    VERIFY_POWERCUT_ANSWER_TIME_MAX, VERIFY_POWERCUT_RATE_MIN, VERIFY_TEXT_BYTES_MAX,
-};
+use base::limits::{VERIFY_POWERCUT_ANSWER_TIME_MAX, VERIFY_POWERCUT_RATE_MIN};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
@@ -275,7 +271,8 @@ impl Stage<'_> {
     ) -> Result<Sample, PowercutError> {
         let (started, load) = (Instant::now(), load());
         self.renew(lane, cell.bytes)?;
-        tool(&cell.file_system.make(), lane).map_err(PowercutError::Guest)?;
+        let made = tools::run(&cell.file_system.make(), lane, is_wanted)?;
+        made.map_err(PowercutError::Guest)?;
         let (write_time, cut_after, lost) = self.write_and_cut(lane, cell, is_wanted)?;
         let (found, words) = self.recover(lane, cell, is_wanted)?;
         Ok(Sample {
@@ -342,7 +339,7 @@ impl Stage<'_> {
         let mut words = String::new();
         if let Some(recovery) = cell.file_system.recovery() {
             // It may have found the log unusable and be content all the same.
-            match tool(&recovery, lane) {
+            match tools::run(&recovery, lane, is_wanted)? {
                 Ok(said) => words = said,
                 Err(why) => return unmountable(why),
             }
@@ -406,21 +403,6 @@ impl Served {
 fn limit(cell: &Cell) -> Duration {
     let seconds = cell.bytes / VERIFY_POWERCUT_RATE_MIN;
     VERIFY_POWERCUT_ANSWER_TIME_MAX + Duration::from_secs(seconds)
-}
-
-/// Runs a tool of a file system on the image of a guest; what it said.
-fn tool(tool: &Tool, lane: &Path) -> Result<String, String> {
-    let mut command = Command::new(&tool.program);
-    // Those of an administrator may be in no path of a user.
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command.current_dir(lane);
-    for argument in &tool.arguments {
-        command.arg(if argument == "{}" { DISK } else { argument });
-    }
-    let said = output(&mut command, tool.code_max)?;
-    let kept = said.trim().chars().take(VERIFY_TEXT_BYTES_MAX / 4);
-    Ok(kept.collect())
 }
 
 fn load() -> f64 {
@@ -616,20 +598,5 @@ mod tests {
         cell.bytes = 1 << 30;
         let longer = Duration::from_secs((1 << 30) / VERIFY_POWERCUT_RATE_MIN);
         assert_eq!(limit(&cell), VERIFY_POWERCUT_ANSWER_TIME_MAX + longer);
-    }
-
-    #[test]
-    fn a_tool_works_on_the_image_of_its_guest() {
-        let lane = std::env::temp_dir().join(format!("lane-{}", std::process::id()));
-        fs::create_dir_all(&lane).unwrap();
-        fs::write(lane.join(DISK), "").unwrap();
-        let of = |program: &str, words: &[&str]| Tool {
-            program: program.to_owned(),
-            arguments: words.iter().map(|word| (*word).to_owned()).collect(),
-            code_max: 0,
-        };
-        tool(&of("test", &["-f", "{}"]), &lane).unwrap();
-        assert!(tool(&of("test", &["-d", "{}"]), &lane).is_err());
-        fs::remove_dir_all(&lane).unwrap();
     }
 }

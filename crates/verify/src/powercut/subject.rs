@@ -2,7 +2,7 @@
 
 use super::PowercutError;
 use crate::actor::Tool;
-use crate::crash::is_installed;
+use crate::programs::is_installed;
 use serde::{Deserialize, Serialize};
 
 /// A file system.

@@ -8,6 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+/// What a process ends with that cannot become another program, as shells say it. With a smaller
+/// exit code it would say something in that program's name.
+pub const NOT_RUN: u8 = 127;
+
 /// The program `own`, which is this one, told to become another one: with `--group` a control group
 /// may follow, then `--` and the words of [`exec_job`].
 #[must_use]

@@ -8,6 +8,7 @@ use super::tunable::Setting;
 use super::undo::{Notes, Undo, remove};
 use super::work::{DEVICE, Job};
 use crate::actor::{ActorError, Kernel, MountAs, RunLock, Underneath};
+use crate::programs;
 use base::limits::{VERIFY_SPEED_SAID_BYTES_MAX, VERIFY_TEXT_BYTES_MAX};
 use rustix::fs::{Advice, fadvise, fdatasync};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -309,6 +310,7 @@ impl Keeper {
                 (argument, _) => command.arg(argument),
             };
         }
+        programs::find_all(&mut command);
         command
             .current_dir(work)
             .stdin(Stdio::null())

@@ -35,14 +35,14 @@ mod undo;
 mod work;
 
 pub use actor::{Refusal, serve};
-pub use exec::{exec_job, job};
+pub use exec::{NOT_RUN, exec_job, job};
 pub use keeper::Ground;
 pub use outcome::{BlockRatio, Outcome, Sample, Summary};
 pub use plan::{BLOCK_BYTES_DEFAULT, Cell, LeftOut, Matrix, Place, Plan};
 pub use run::{Options, Watch, run, set};
 pub use tunable::{Setting, Tunable};
-pub(crate) use undo::{Notes, Undo, remove};
-pub use undo::{clean_up, has_parameters};
+pub(crate) use undo::{Notes, Undo, noted_loops, remove};
+pub use undo::{clean_up, has_parameters, take_back};
 pub use work::{Group, Measure, Objects, Value, Work};
 
 use crate::actor::ActorError;

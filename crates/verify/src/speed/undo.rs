@@ -4,13 +4,14 @@
 //! changed: files, directories in those of others, control groups, parameters of the kernel;
 //! durably, if it is still there when the machine has been started again. The actor takes it back
 //! when it ends; if it was killed, the next run finds the directory unlocked and does it. A loop
-//! device is found by the name of its file ([`crate::actor::stale()`]), and mounts end with the
-//! run's processes.
+//! device is found by the name of its file ([`crate::actor::stale()`]), unless the file is another
+//! program's, and mounts end with the run's processes.
 //!
 //! What is noted is believed only if it is the user's own note, and obeyed only if it is about
 //! something with the name of the run, or about a parameter that a run can have set. Parameters are
 //! those of one start of the machine: after another one they are left alone.
 
+use crate::actor::Loop;
 use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -44,6 +45,8 @@ pub(crate) enum Undo {
     Tree(PathBuf),
     /// A control group was made.
     Group(PathBuf),
+    /// A loop device was made.
+    Loop(Loop),
 }
 
 impl Undo {
@@ -55,6 +58,7 @@ impl Undo {
             Self::File(path) => fs::remove_file(path),
             Self::Tree(path) => fs::remove_dir_all(path),
             Self::Group(path) => remove_group(path),
+            Self::Loop(device) => device.detach().map_err(io::Error::other),
         };
         match gone {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -67,7 +71,7 @@ impl Undo {
     /// others write to the same disk.
     const fn outlasts_the_machine(&self) -> bool {
         match self {
-            Self::Boot(_) | Self::Parameter { .. } | Self::Group(_) => false,
+            Self::Boot(_) | Self::Parameter { .. } | Self::Group(_) | Self::Loop(_) => false,
             Self::File(_) | Self::Tree(_) => true,
         }
     }
@@ -87,6 +91,7 @@ impl Undo {
                 is_plain && (is_queue || is_xfs || path.starts_with("/proc/sys/vm"))
             }
             Self::File(path) | Self::Tree(path) | Self::Group(path) => is_named(path),
+            Self::Loop(device) => device.is_named_as_one(),
         }
     }
 }
@@ -169,6 +174,15 @@ fn boot() -> String {
 /// Takes back what the notes in a directory say, and removes the directory, in which nothing is
 /// mounted any more. What could not be taken back.
 pub fn clean_up(directory: &Path) -> Vec<String> {
+    let failed = take_back(directory);
+    if failed.is_empty() {
+        remove(directory);
+    }
+    failed
+}
+
+/// Takes back what the notes in a directory say, which stays. What could not be taken back.
+pub fn take_back(directory: &Path) -> Vec<String> {
     let failed = match read(directory) {
         Ok(taken) => undo_all(&taken),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -176,7 +190,7 @@ pub fn clean_up(directory: &Path) -> Vec<String> {
     };
     // Without its notes, nobody could try again.
     if failed.is_empty() {
-        remove(directory);
+        let _ = fs::remove_file(directory.join(NOTES));
     }
     failed
 }
@@ -187,6 +201,16 @@ pub fn clean_up(directory: &Path) -> Vec<String> {
 pub fn has_parameters(directory: &Path) -> bool {
     let is_one = |undo: &Undo| matches!(undo, Undo::Parameter { .. });
     read(directory).is_ok_and(|taken| taken.iter().any(is_one))
+}
+
+/// The loop devices of which the notes in a directory tell.
+pub(crate) fn noted_loops(directory: &Path) -> Vec<Loop> {
+    let taken = read(directory).unwrap_or_default().into_iter();
+    let device = |undo| match undo {
+        Undo::Loop(device) => Some(device),
+        _ => None,
+    };
+    taken.filter_map(device).collect()
 }
 
 /// Removes the directory of a run and nothing that is not a run's.
@@ -231,7 +255,7 @@ fn obeyed(text: &str, run: &str, boot: &str) -> Vec<Undo> {
     let is_this_start = all.contains(&Undo::Boot(boot.to_owned()));
     let is_obeyed = |undo: &Undo| match undo {
         Undo::Boot(_) => false,
-        Undo::Parameter { .. } | Undo::Group(_) => is_this_start,
+        Undo::Parameter { .. } | Undo::Group(_) | Undo::Loop(_) => is_this_start,
         Undo::File(_) | Undo::Tree(_) => true,
     };
     all.into_iter().filter(is_obeyed).collect()
@@ -254,6 +278,10 @@ mod tests {
             path: path.into(),
             value: "1".into(),
         };
+        let device = |name: &str| {
+            let device = serde_json::json!({"name": name, "file_name": "x", "sequence": 1});
+            Undo::Loop(serde_json::from_value(device).unwrap())
+        };
         let good = [
             parameter("/proc/sys/vm/dirty_ratio"),
             parameter("/sys/block/loop3/queue/read_ahead_kb"),
@@ -261,6 +289,7 @@ mod tests {
             Undo::File(format!("/var/tmp/{RUN}").into()),
             Undo::Tree(format!("/mnt/far/{RUN}").into()),
             Undo::Group(format!("/sys/fs/cgroup/memory/{RUN}").into()),
+            device("loop3"),
         ];
         let bad = [
             parameter("/proc/sys/vm/../kernel/core_pattern"),
@@ -272,6 +301,9 @@ mod tests {
             Undo::Tree("/mnt/far".into()),
             Undo::Tree(RUN.into()),
             Undo::Group("/sys/fs/cgroup/memory/other".into()),
+            device("sda"),
+            device("loop"),
+            device("loop3/../sda"),
         ];
         let boot = line(&Undo::Boot("b".into()));
         let text: String = good.iter().chain(&bad).map(line).collect();

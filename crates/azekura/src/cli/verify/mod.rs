@@ -14,6 +14,7 @@ mod profile;
 mod profile_print;
 mod report;
 mod scene;
+mod served;
 mod speed;
 mod speed_print;
 mod store;
@@ -23,7 +24,7 @@ mod volume;
 
 use crate::errors::{Code, Context, Failure, Result};
 use ::verify::actor::{Kernel, serve};
-use ::verify::speed::{exec_job, files};
+use ::verify::speed::{NOT_RUN, exec_job, files};
 use std::ffi::OsString;
 use std::io::{stdin, stdout};
 use std::path::{Path, PathBuf};
@@ -101,7 +102,8 @@ impl Verify {
             } => {
                 let error = exec_job(parent, group.as_deref(), &words);
                 let program = words[0].to_string_lossy();
-                Err(Failure::local(program, crate::errors::plain_io(&error)))
+                let why = crate::errors::plain_io(&error);
+                Err(Failure::local(program, why).exit(NOT_RUN))
             }
             Self::Objects(command) => command.run(),
             Self::Files { what, count } => {

@@ -1,25 +1,28 @@
 //! Where a crash run happens: a device in memory, shown as a file, attached by an actor.
 //!
 //! Everything that is mounted is in mount namespaces of the run and of its actor, which end with
-//! their last processes whatever these die of. Loop devices are the actor's to detach. What is left
-//! if both processes are killed at once are loop devices, which are detached when the next run
-//! starts.
+//! their last processes whatever these die of. Loop devices are the actor's to detach, and if it is
+//! killed or hangs, the run's. What is left if both processes are killed at once are loop devices,
+//! which are detached when the next run starts.
 
+use super::served::{BROKEN_TIME_MAX, Served};
 use crate::errors::{Code, Context, Failure, Result, plain_io};
-use ::verify::actor::{Actor, RUN_PREFIX, Request, RunLock, Tool, lock_run, stale};
+use ::verify::actor::{
+    Actor, Loop, RUN_PREFIX, Request, RunLock, Stale, Tool, lock_run, loops_of, share_run, stale,
+};
 use ::verify::crash::Target;
-use ::verify::speed::{Ground, MACHINE, Refusal, clean_up, has_parameters, job};
+use ::verify::speed::{Ground, MACHINE, Refusal, clean_up, has_parameters, job, take_back};
 use ::verify::{Medium, Recorder, SecondRecorder, StateFile};
-use mount::disk::{DiskConfig, DiskMount};
-use mount::kernel::MountPoint;
+use base::limits::VERIFY_END_TIME_MAX;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use std::ffi::CString;
 use std::fs::{File, remove_dir, remove_file};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Where the file of crash states is, in the directory of a run.
 const STATES: &str = "states";
@@ -28,6 +31,8 @@ const STATES_MORE_BYTES: u64 = 4 << 20;
 /// From this kernel on, btrfs forgets a device of its own when it is unmounted: before, it refused
 /// another one with the same file system in an older state.
 const BTRFS_FORGETS: (u32, u32) = (6, 2);
+/// How often is looked whether a loop device has gone.
+const LOOKED_EVERY: Duration = Duration::from_millis(10);
 
 /// See the module's head.
 pub(super) struct Scene {
@@ -39,17 +44,18 @@ pub(super) struct Scene {
     pub(super) second: Option<SecondRecorder>,
     /// A second device of the actor's, for states that nobody records.
     pub(super) states: Option<StateFile>,
-    served: Option<(MountPoint, JoinHandle<()>)>,
+    served: Option<Served>,
     directory: PathBuf,
     /// Says that the run is not over.
     _lock: Option<RunLock>,
 }
 
 /// Takes this process, which must not have threads yet, into mounts of its own, in which its actors
-/// see what it mounts.
+/// see what it mounts. What others take off meanwhile is taken off there, too: a disk would be in
+/// use as long as the run.
 pub(super) fn leave_the_mounts_of_others() -> Result<()> {
     leave_mounts(&[
-        MountPropagationFlags::PRIVATE,
+        MountPropagationFlags::DOWNSTREAM,
         MountPropagationFlags::SHARED,
     ])
 }
@@ -98,28 +104,56 @@ fn clean_up_below(parent: &Path, lock: Option<&RunLock>, machine: &Path) {
                 continue;
             }
         }
-        for device in &left.devices {
-            let mut command = Command::new("losetup");
-            command.arg("--detach").arg(device).stdin(Stdio::null());
-            let detached = command.output().is_ok_and(|output| output.status.success());
-            let outcome = if detached {
-                "detached"
-            } else {
-                "cannot detach"
-            };
-            let device = device.display();
-            crate::output::note(format_args!(
-                "{outcome} {device}, which a run that was killed has left"
-            ));
+        clean_up_behind(&left, &mut Loop::detach);
+    }
+}
+
+/// Removes what one run has left behind. What cannot be taken back is found later by the name of
+/// the directory, or by the notes in it: then it stays.
+fn clean_up_behind(left: &Stale, detach: &mut dyn FnMut(&Loop) -> Result<(), String>) {
+    let mut is_free = true;
+    for device in &left.devices {
+        let detached = detach(device);
+        is_free &= detached.is_ok();
+        let outcome = match detached {
+            Ok(()) => "detached".to_owned(),
+            Err(why) => format!("cannot detach ({why})"),
+        };
+        let device = device.path();
+        let device = device.display();
+        let text = format!("{outcome} {device}, which a run that was killed has left");
+        crate::output::note(crate::output::plain(&text));
+    }
+    let failures = match is_free {
+        true => clean_up(&left.directory),
+        false => take_back(&left.directory),
+    };
+    if is_free && failures.is_empty() {
+        remove(&left.directory);
+    }
+    for failed in failures {
+        let text = format!("cannot take back what a run that was killed has left: {failed}");
+        crate::output::note(crate::output::plain(&text));
+    }
+}
+
+/// Detaches what an actor has left that was killed, and waits so long until that has gone: it goes
+/// when the last one has ended who was in the actor's mounts. Whether nothing is attached any more.
+fn detach_all(directory: &Path, time: Duration) -> bool {
+    let deadline = Instant::now() + time;
+    loop {
+        let devices = loops_of(directory).unwrap_or_default();
+        if devices.is_empty() {
+            return true;
         }
-        let failures = clean_up(&left.directory);
-        if failures.is_empty() {
-            remove(&left.directory);
+        for device in &devices {
+            // It is tried again.
+            let _ = device.detach();
         }
-        for failed in failures {
-            let text = format!("cannot take back what a run that was killed has left: {failed}");
-            crate::output::note(crate::output::plain(&text));
+        if Instant::now() >= deadline {
+            return false;
         }
+        sleep(LOOKED_EVERY);
     }
 }
 
@@ -136,12 +170,12 @@ fn remove(directory: &Path) {
 }
 
 /// Makes the directory of a run, and locks it before another run can take it for left behind: it
-/// has its name only then.
+/// has its name only then. The actor has it, too.
 fn make_directory() -> Result<(PathBuf, Option<RunLock>)> {
     let hidden = format!(".{RUN_PREFIX}");
     let made = tempfile::Builder::new().prefix(&hidden).tempdir();
     let made = made.context("a temporary directory")?.keep();
-    let lock = lock_run(&made).context(made.display())?;
+    let lock = share_run(&made).context(made.display())?;
     let name = made.file_name().unwrap_or_default().to_string_lossy();
     let directory = made.with_file_name(&name[1..]);
     let renamed = renameat_with(CWD, &made, CWD, &directory, RenameFlags::NOREPLACE);
@@ -200,34 +234,18 @@ impl Scene {
             directory,
             _lock: lock,
         };
-        let served = scene.directory.join("device");
-        std::fs::create_dir(&served).context(served.display())?;
-        // Loop devices read and write in the kernel's name.
-        let config = DiskConfig {
-            source: "azekura-verify".to_owned(),
-            allow_other: true,
-            read_only: false,
-        };
-        let files = DiskMount::direct(recorder, &served, &config, &name)?;
-        let point = files.mount_point().clone();
-        let thread = std::thread::Builder::new()
-            .name("verify-device".to_owned())
-            .spawn(move || {
-                if let Err(error) = files.run() {
-                    tracing::error!(%error, "the device is not served any more");
-                }
-            })
-            .context("a thread")?;
-        scene.served = Some((point, thread));
-        let file = served.join(&name);
+        let served = Served::new(recorder, &scene.directory.join("device"), &name)?;
+        let file = served.file().to_owned();
+        scene.served = Some(served);
+        scene.actor = Some(start_actor(target)?);
         if has_second {
-            scene.second = Some(scene.second_recorder(&file)?);
+            scene.start_second(&file, len_bytes)?;
         }
         let file = scene
             .second
             .as_ref()
             .map_or(file, |second| second.file().to_owned());
-        scene.attach(target, &file)?;
+        scene.attach(&file)?;
         if let Some(actor) = scene.actor.as_mut().filter(|_| has_second) {
             actor.must(&Request::Tool(Tool {
                 program: "losetup".to_owned(),
@@ -278,30 +296,26 @@ impl Scene {
         Ok(states)
     }
 
-    fn second_recorder(&self, device: &Path) -> Result<SecondRecorder> {
+    /// Starts another recorder over `device`, and waits until it shows it.
+    fn start_second(&mut self, device: &Path, len_bytes: u64) -> Result<()> {
+        let failed = |error: std::io::Error| {
+            let message = format!("the second recorder: {}", plain_io(&error));
+            Failure::new(Code::CrashNeeds, crate::output::plain(&message))
+        };
         let mut job = job(&std::env::current_exe().context("this program")?);
         job.arg("--");
         let second = SecondRecorder::start(&mut job, device, &self.directory);
-        second.map_err(|error| {
-            let message = format!("the second recorder: {}", plain_io(&error));
-            Failure::new(Code::CrashNeeds, message)
-        })
+        let second = self.second.insert(second.map_err(failed)?);
+        let actor = self.actor.as_mut().expect("it was started before");
+        second.wait(actor, len_bytes).map_err(failed)
     }
 
-    fn attach(&mut self, target: Target, file: &Path) -> Result<()> {
-        let mut command = Command::new(std::env::current_exe().context("this program")?);
-        command.args(["verify", "actor"]);
-        match target {
-            Target::Store => _ = command.arg("--store"),
-            Target::Volume => _ = command.arg("--volume"),
-            _ => {}
-        }
-        let mut actor: Actor = Actor::start(&mut command)?;
+    fn attach(&mut self, file: &Path) -> Result<()> {
+        let actor = self.actor.as_mut().expect("it was started before");
         let attached = actor.must(&Request::Attach {
             file: file.to_owned(),
             directory: self.directory.clone(),
         });
-        self.actor = Some(actor);
         attached.map_err(|error| {
             let message = format!("the device cannot be used: {error}");
             Failure::new(Code::CrashNeeds, crate::output::plain(&message))
@@ -309,23 +323,42 @@ impl Scene {
     }
 }
 
+/// Starts the process that uses what is judged.
+fn start_actor(target: Target) -> Result<Actor> {
+    let mut command = Command::new(std::env::current_exe().context("this program")?);
+    command.args(["verify", "actor"]);
+    match target {
+        Target::Store => _ = command.arg("--store"),
+        Target::Volume => _ = command.arg("--volume"),
+        _ => {}
+    }
+    Ok(Actor::start(&mut command)?)
+}
+
 impl Drop for Scene {
     fn drop(&mut self) {
         self.actor = None;
+        let is_free = detach_all(&self.directory, VERIFY_END_TIME_MAX);
         self.second = None;
         self.states = None;
         // A loop device that is just being detached has it for a moment longer. Where nothing is
         // mounted, nothing is done.
         let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         let _ = rustix::mount::unmount(self.directory.join(STATES), flags);
-        if let Some((point, thread)) = self.served.take() {
-            if let Err(error) = point.unmount(true) {
-                tracing::warn!(%error, "the device of the crash run stays mounted");
-                let _ = point.abort();
-            }
-            let _ = thread.join();
+        if let Some(served) = self.served.take() {
+            served.end(is_free, VERIFY_END_TIME_MAX);
         }
-        remove(&self.directory);
+        // Who waited for what is broken now has an error, and may be gone.
+        if is_free || detach_all(&self.directory, BROKEN_TIME_MAX) {
+            if clean_up(&self.directory).is_empty() {
+                remove(&self.directory);
+            }
+            return;
+        }
+        // By its directory the next run finds what stays.
+        let directory = self.directory.display().to_string();
+        let text = format!("{directory}: a loop device of this run is still in use");
+        crate::output::note(crate::output::plain(&text));
     }
 }
 
@@ -360,6 +393,30 @@ mod tests {
         clean_up_below(&parent, None, &machine);
         assert!(!left.exists() && !tree.exists());
         assert!(lock_run(&machine).unwrap().is_some(), "the lock is held");
+    }
+
+    #[test]
+    fn a_directory_stays_as_long_as_something_is_found_by_its_name_alone() {
+        let ground = tempfile::tempdir().unwrap();
+        let name = ground.path().file_name().unwrap().to_string_lossy();
+        let name = format!("{RUN_PREFIX}{}", name.trim_start_matches('.'));
+        let (parent, file) = (ground.path().join("tmp"), ground.path().join(&name));
+        let directory = parent.join(&name);
+        std::fs::create_dir_all(&directory).unwrap();
+        File::create(&file).unwrap().set_len(1 << 20).unwrap();
+        let mut losetup = ::verify::programs::command("losetup");
+        let made = losetup.args(["--find", "--show"]).arg(&file).output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            println!("skipped: there are no loop devices here");
+            return;
+        }
+        let left = stale(&parent).unwrap();
+        assert_eq!((left.len(), left[0].devices.len()), (1, 1));
+        clean_up_behind(&left[0], &mut |_| Err("losetup: not found".to_owned()));
+        assert!(left[0].devices[0].is_attached() && directory.exists());
+        drop(left);
+        clean_up_below(&parent, None, ground.path());
+        assert!(Loop::of(&name).unwrap().is_empty() && !directory.exists());
     }
 
     #[test]

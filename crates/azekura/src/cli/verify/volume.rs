@@ -12,6 +12,7 @@
 
 use ::verify::actor::{Kernel, MountAs, Tool, Underneath, look, output};
 use ::verify::oracle::Entry;
+use ::verify::programs::command;
 use ::verify::speed::job;
 use ::verify::workload::Step;
 use nix::sched::{CloneFlags, unshare};
@@ -160,7 +161,7 @@ impl Underneath for Volumes {
     fn attach(&mut self, file: &Path, directory: &Path) -> Result<(), String> {
         directory.clone_into(&mut self.directory);
         unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| format!("a network: {errno}"))?;
-        output(Command::new("ip").args(["link", "set", "lo", "up"]), 0)?;
+        output(command("ip").args(["link", "set", "lo", "up"]), 0)?;
         for part in Self::PARTS {
             let path = directory.join(part);
             std::fs::create_dir(&path).map_err(|error| format!("{part}: {error}"))?;
