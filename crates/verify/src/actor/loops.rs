@@ -9,11 +9,20 @@ use super::output;
 use crate::programs;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// What the kernel says of disks.
 const DISKS: &str = "/sys/block";
+/// How long it may take to detach one: what the page cache has for it is written first.
+const DETACH_TIME_MAX: Duration = Duration::from_secs(10);
+/// How often is looked whether that is done.
+const LOOKED_EVERY: Duration = Duration::from_millis(1);
+/// What losetup says if it fails, a line.
+const SAID_BYTES_MAX: u64 = 1024;
 
 /// A loop device, as long as it is that of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +103,8 @@ impl Loop {
             return Ok(());
         }
         let mut command = programs::command("losetup");
-        output(command.arg("--detach").arg(self.path()), 0).map(drop)
+        let detach = command.arg("--detach").arg(self.path());
+        ends_within(detach, DETACH_TIME_MAX).map_err(|why| format!("losetup: {why}"))
     }
 
     /// Whether its name is that of a loop device.
@@ -102,6 +112,34 @@ impl Loop {
         let number = self.name.strip_prefix("loop").unwrap_or_default();
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     }
+}
+
+/// Runs a program that may wait for a device that nobody serves any more.
+fn ends_within(command: &mut Command, time: Duration) -> Result<(), String> {
+    let words = |error: io::Error| error.to_string();
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = quiet.stderr(Stdio::piped()).spawn().map_err(words)?;
+    let deadline = Instant::now() + time;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(words)? {
+            break status;
+        }
+        if Instant::now() >= deadline {
+            // Nobody waits for one that the kernel does not let go.
+            let _ = child.kill();
+            return Err("it does not end".to_owned());
+        }
+        sleep(LOOKED_EVERY);
+    };
+    if status.success() {
+        return Ok(());
+    }
+    let said = child.stderr.take().map(|err| err.take(SAID_BYTES_MAX));
+    let said = said.map(io::read_to_string).transpose();
+    Err(format!(
+        "{status}: {}",
+        said.ok().flatten().unwrap_or_default().trim()
+    ))
 }
 
 fn sequence(name: &str) -> Option<u64> {
@@ -137,6 +175,19 @@ mod tests {
         assert!(!is_of("/tmp/azekura-verify-x1/device/disk\n", name));
         assert!(!is_of("/azekura-verify-x12", name));
         assert!(!is_of("", name));
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_until_a_device_is_detached() {
+        let long = Duration::from_secs(60);
+        let run = |script: &str, time| ends_within(Command::new("sh").args(["-c", script]), time);
+        assert_eq!(run("exit 0", long), Ok(()));
+        let said = run("echo broken >&2; exit 1", long);
+        assert_eq!(said, Err("exit status: 1: broken".to_owned()));
+        let begun = Instant::now();
+        let said = run("exec sleep 60", Duration::from_millis(10));
+        assert!(said.is_err() && begun.elapsed() < long / 2, "{said:?}");
+        assert!(ends_within(&mut Command::new("no-such-tool"), long).is_err());
     }
 
     #[test]
