@@ -135,9 +135,8 @@ async fn who_asks_for_more_than_can_be_done_does_not_keep_others_from_writing() 
     let quiet = honest.lookup(&root, "quiet").await.unwrap().handle;
     let file = made(&honest.step(create(&quiet, "file", None)).await);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // A machine that is busy with other tests may be slow once.
-    let mut slowest = [Duration::ZERO; 3];
-    for round in 0..60 {
+    let mut slowest = Duration::ZERO;
+    for round in 0..20 {
         let write = Step::Write {
             file: FileRef {
                 target: at(&file),
@@ -150,8 +149,7 @@ async fn who_asks_for_more_than_can_be_done_does_not_keep_others_from_writing() 
         let data = Bytes::from(vec![1; 4096]);
         let (results, _) = honest.write_steps(vec![write], data).await;
         assert!(results[0].is_ok(), "{results:?}");
-        let slowest = &mut slowest[round as usize / 20];
-        *slowest = begun.elapsed().max(*slowest);
+        slowest = slowest.max(begun.elapsed());
     }
     let goes_on = flooding.iter().all(|(_, sending)| !sending.is_finished());
     assert!(goes_on, "nobody asks for much any more");
@@ -160,6 +158,5 @@ async fn who_asks_for_more_than_can_be_done_does_not_keep_others_from_writing() 
         sending.abort();
     }
     let time_max = Duration::from_secs(2);
-    let is_quick = slowest.iter().any(|slowest| *slowest < time_max);
-    assert!(is_quick, "writes waited {slowest:?}");
+    assert!(slowest < time_max, "a write waited {slowest:?}");
 }

@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn what_ends_with_the_run_is_no_finding() {
         let lane = lane("ended");
-        // One that is ignored by nobody whom this test was started by.
+        // Not SIGINT: where tests run in the background, that is ignored.
         let killed = of("sh", &["-c", "kill -TERM $$"], 1);
         let failed = ran(&killed, &lane);
         assert!(matches!(failed, Err(PowercutError::Guest(why)) if why.contains("signal: 15")));
