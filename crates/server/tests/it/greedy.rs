@@ -6,12 +6,17 @@ use crate::hostile::{is_alone, resident};
 use crate::world::{World, is_root, new_session};
 use base::limits::CREDENTIAL_REPLY_BYTES_MAX;
 use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use wire::frame::{Class, FrameKind};
 use wire::identity::Credential;
 use wire::link::{Connection, FrameReader, FrameWriter};
 use wire::message::{ConnectionRole, CredentialKind, FileRef, Request, Step, WriteAt, encode};
+
+/// Sessions that list without end. None of them is to be answered twice while a write waits.
+const GREEDY: u64 = 12;
 
 /// A session of somebody, who has entered the volume.
 async fn enter(world: &World, credential: &Credential) -> (Client, base::Handle) {
@@ -37,9 +42,13 @@ fn flood(mut writer: FrameWriter, request: &Request, class: Class) -> JoinHandle
     })
 }
 
-/// Reads and forgets.
-fn drain(mut reader: FrameReader) -> JoinHandle<()> {
-    tokio::spawn(async move { while reader.read().await.is_ok() {} })
+/// Reads, counts and forgets.
+fn drain(mut reader: FrameReader, answers: Arc<AtomicU64>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        while reader.read().await.is_ok() {
+            answers.fetch_add(1, Ordering::Relaxed);
+        }
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,7 +124,7 @@ async fn who_asks_for_more_than_can_be_done_does_not_keep_others_from_writing() 
     }
     let greedy = world.enrol(CredentialKind::Host).await;
     let mut ready = Vec::new();
-    for _ in 0..12 {
+    for _ in 0..GREEDY {
         let (mut client, root) = enter(&world, &greedy).await;
         let wide = client.lookup(&root, "wide").await.unwrap().handle;
         let list = Step::ReadDirectory {
@@ -125,9 +134,11 @@ async fn who_asks_for_more_than_can_be_done_does_not_keep_others_from_writing() 
         };
         ready.push((client.compound(vec![list; 16]), client.connection));
     }
+    let answers = Arc::new(AtomicU64::new(0));
     let floods = ready.into_iter().map(|(request, connection)| {
         let Connection { reader, writer, .. } = connection;
-        (drain(reader), flood(writer, &request, Class::Metadata))
+        let reading = drain(reader, Arc::clone(&answers));
+        (reading, flood(writer, &request, Class::Metadata))
     });
     let flooding: Vec<_> = floods.collect();
     let mut honest = world.client().await;
@@ -135,7 +146,8 @@ async fn who_asks_for_more_than_can_be_done_does_not_keep_others_from_writing() 
     let quiet = honest.lookup(&root, "quiet").await.unwrap().handle;
     let file = made(&honest.step(create(&quiet, "file", None)).await);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let mut slowest = Duration::ZERO;
+    // Counted and not timed: on a busy machine a single listing takes long.
+    let mut passed_over = 0;
     for round in 0..20 {
         let write = Step::Write {
             file: FileRef {
@@ -145,11 +157,11 @@ async fn who_asks_for_more_than_can_be_done_does_not_keep_others_from_writing() 
             at: WriteAt::Offset(round * 4096),
             bytes: 4096,
         };
-        let begun = Instant::now();
         let data = Bytes::from(vec![1; 4096]);
+        let before = answers.load(Ordering::Relaxed);
         let (results, _) = honest.write_steps(vec![write], data).await;
         assert!(results[0].is_ok(), "{results:?}");
-        slowest = slowest.max(begun.elapsed());
+        passed_over = passed_over.max(answers.load(Ordering::Relaxed) - before);
     }
     let goes_on = flooding.iter().all(|(_, sending)| !sending.is_finished());
     assert!(goes_on, "nobody asks for much any more");
@@ -157,6 +169,8 @@ async fn who_asks_for_more_than_can_be_done_does_not_keep_others_from_writing() 
         reading.abort();
         sending.abort();
     }
-    let time_max = Duration::from_secs(2);
-    assert!(slowest < time_max, "a write waited {slowest:?}");
+    assert!(
+        passed_over <= GREEDY,
+        "a write waited for {passed_over} listings"
+    );
 }
