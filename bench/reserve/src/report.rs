@@ -61,8 +61,8 @@ pub(crate) struct Shared {
     promised_bytes_per_second: f64,
     /// The least that one of them got of what was promised.
     worst_of_promised: f64,
-    /// Jain's index of what each got beyond that.
-    jain: f64,
+    /// Jain's index of what each got beyond that; of less than a hundredth there is none to tell.
+    jain: Option<f64>,
     bytes_per_second: f64,
     fio_bytes_per_second: f64,
     of_fio: f64,
@@ -105,7 +105,7 @@ impl Shared {
             } else {
                 1.0
             },
-            jain: sum * sum / (rates.len() as f64 * squares.max(1.0)),
+            jain: (sum > all / 100.0).then(|| sum * sum / (rates.len() as f64 * squares)),
             bytes_per_second: all,
             fio_bytes_per_second: fio,
             of_fio: all / fio,
@@ -215,11 +215,18 @@ fn row(name: &str, rounds: &[&Reader]) -> String {
 fn together(rounds: &[Shared]) -> String {
     let (least, most) = ends(rounds, |one| one.of_fio);
     let (worst, _) = ends(rounds, |one| one.worst_of_promised);
-    let (unfair, _) = ends(rounds, |one| one.jain);
+    let shared: Vec<f64> = rounds.iter().filter_map(|one| one.jain).collect();
+    let beyond = match figures::median(&shared) {
+        Some(jain) => {
+            let (unfair, _) = ends(&shared, |jain| *jain);
+            let rounds = shared.len();
+            format!("Jain's index beyond that {jain:.3} ({unfair:.3}, {rounds} rounds)")
+        }
+        None => "nothing beyond that was left to share".into(),
+    };
     format!(
         "{:.0} MiB/s, {:.1} % of fio ({:.1} to {:.1} %), {:.1} % of what there is without a \
-         scheduler; the one with least has {:.1} % ({:.1} %) of what was promised; Jain's index \
-         beyond that {:.3} ({unfair:.3}).\n",
+         scheduler; the one with least has {:.1} % ({:.1} %) of what was promised; {beyond}.\n",
         middle(rounds, |one| one.bytes_per_second) / MIB,
         100.0 * middle(rounds, |one| one.of_fio),
         100.0 * least,
@@ -227,7 +234,6 @@ fn together(rounds: &[Shared]) -> String {
         100.0 * middle(rounds, |one| one.of_unscheduled),
         100.0 * middle(rounds, |one| one.worst_of_promised),
         100.0 * worst,
-        middle(rounds, |one| one.jain),
     )
 }
 
@@ -243,10 +249,19 @@ mod tests {
             600.0,
             300.0,
         );
-        assert!((even.jain - 1.0).abs() < 1e-9 && (even.of_fio - 0.5).abs() < 1e-9);
+        let is_about =
+            |jain: Option<f64>, is: f64| jain.is_some_and(|jain| (jain - is).abs() < 1e-9);
+        assert!(is_about(even.jain, 1.0) && (even.of_fio - 0.5).abs() < 1e-9);
         assert!((even.of_unscheduled - 1.0).abs() < 1e-9);
         let odd = Shared::new(100.0, &[vec![99.0], vec![300.0]], 600.0, 300.0);
         assert!((odd.worst_of_promised - 0.99).abs() < 1e-9);
-        assert!((odd.jain - 0.5).abs() < 1e-9);
+        assert!(is_about(odd.jain, 0.5));
+    }
+
+    #[test]
+    fn of_what_is_not_there_nobody_has_an_unfair_part() {
+        let nothing = Shared::new(100.0, &[vec![100.5], vec![98.0]], 600.0, 200.0);
+        assert_eq!(nothing.jain, None);
+        assert!(together(&[nothing]).contains("nothing beyond that was left"));
     }
 }

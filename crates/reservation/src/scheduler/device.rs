@@ -21,7 +21,10 @@ pub(super) struct InFlight {
     requests: BTreeMap<RequestKey, Flying>,
     nanos: u64,
     nanos_max: u64,
+    quantum_nanos: u64,
     count_max: usize,
+    /// Schedulers that have something for the device now, this one included.
+    busy: u32,
 }
 
 impl InFlight {
@@ -30,8 +33,14 @@ impl InFlight {
             requests: BTreeMap::new(),
             nanos: 0,
             nanos_max: nanos(shape.in_flight),
+            quantum_nanos: nanos(shape.quantum),
             count_max: shape.requests_in_flight,
+            busy: 1,
         }
+    }
+
+    pub(super) fn set_busy(&mut self, busy: u32) {
+        self.busy = busy.max(1);
     }
 
     pub(super) fn nanos(&self) -> u64 {
@@ -44,8 +53,10 @@ impl InFlight {
 
     /// Whether the device can be given this as well. If it has nothing, it can be given anything.
     pub(super) fn has_room(&self, cost_nanos: u64) -> bool {
-        let fits = self.nanos.saturating_add(cost_nanos) <= self.nanos_max;
-        self.requests.is_empty() || (fits && self.requests.len() < self.count_max)
+        let nanos_max = (self.nanos_max / u64::from(self.busy)).max(self.quantum_nanos);
+        let count_max = self.count_max.div_ceil(self.busy as usize);
+        let fits = self.nanos.saturating_add(cost_nanos) <= nanos_max;
+        self.requests.is_empty() || (fits && self.requests.len() < count_max)
     }
 
     pub(super) fn add(&mut self, key: RequestKey, flying: Flying) {
@@ -61,10 +72,13 @@ impl InFlight {
 }
 
 /// The device's seconds: a second counts if requests waited for at least half of it, because then
-/// the device had all the work that it could do.
+/// the device had all the work that it could do. Of a device that several schedulers have, each has
+/// what it was promised as long as it has its equal part.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     time: u64,
+    /// See [`Shape::sharers`].
+    sharers: u32,
     open: Second,
     /// In a row that were slower than what is promised, and that were not.
     slow_seconds: u32,
@@ -86,9 +100,10 @@ struct Second {
 }
 
 impl Health {
-    pub(super) fn new(time: u64) -> Self {
+    pub(super) fn new(time: u64, sharers: u32) -> Self {
         Self {
             time,
+            sharers,
             ..Self::default()
         }
     }
@@ -129,7 +144,7 @@ impl Health {
         if is_full {
             self.speed_ppm = Some(speed);
         }
-        if is_full && u64::from(speed) < promised_ppm {
+        if is_full && u64::from(speed) * u64::from(self.sharers) < promised_ppm {
             self.slow_seconds += 1;
             self.sound_seconds = 0;
         } else {

@@ -147,7 +147,7 @@ impl<T> Scheduler<T> {
     ///
     /// # Panics
     /// If the quantum is zero or more than may be in flight, if no request may be in flight, or if
-    /// the floors are more than the whole.
+    /// the floors are more than the whole, or if nobody has the device.
     #[must_use]
     pub fn new(now: Time, shape: &Shape) -> Self {
         let floors = u64::from(shape.unreserved_floor_ppm) + u64::from(shape.background_floor_ppm);
@@ -157,6 +157,7 @@ impl<T> Scheduler<T> {
         );
         assert!(shape.requests_in_flight > 0, "a device without a queue");
         assert!(floors <= u64::from(WHOLE_PPM), "floors above the whole");
+        assert!(shape.sharers > 0, "a device that nobody has");
         let time = now.as_nanos();
         Self {
             quantum_nanos: nanos(shape.quantum),
@@ -182,7 +183,7 @@ impl<T> Scheduler<T> {
             waiting: BTreeMap::new(),
             last_key: 0,
             in_flight: InFlight::new(shape),
-            health: Health::new(time),
+            health: Health::new(time, shape.sharers),
         }
     }
 
@@ -202,6 +203,19 @@ impl<T> Scheduler<T> {
     #[must_use]
     pub fn in_flight(&self) -> Duration {
         Duration::from_nanos(self.in_flight.nanos())
+    }
+
+    /// Whether it has nothing to do.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Of the schedulers that have this device together, so many have something to do now, this one
+    /// included: each of them gives the device an equal part of what it may hold at once, though a
+    /// quantum at least.
+    pub fn set_busy(&mut self, busy: u32) {
+        self.in_flight.set_busy(busy);
     }
 
     /// Whether the device has been slower than what is promised for some seconds. Then nothing more

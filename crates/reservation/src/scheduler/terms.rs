@@ -47,6 +47,10 @@ pub struct Shape {
     /// Share of background work if others ask for everything, in millionths. While others wait it
     /// is never more.
     pub background_floor_ppm: u32,
+    /// How many schedulers have the device together, at least one. Each promises an equal part of
+    /// it, and must have no more of it when all of them have something to do
+    /// ([`super::Scheduler::set_busy`]).
+    pub sharers: u32,
 }
 
 /// What one ticket says about this device.

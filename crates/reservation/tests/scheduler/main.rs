@@ -9,4 +9,5 @@ mod order;
 mod records;
 mod sharing;
 mod split;
+mod together;
 mod world;

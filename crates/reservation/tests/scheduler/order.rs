@@ -175,6 +175,28 @@ fn the_device_is_given_so_many_requests_and_no_more() {
 }
 
 #[test]
+fn those_that_have_a_device_together_give_it_equal_parts_of_what_it_may_hold() {
+    let mut scheduler = Scheduler::new(NOW, &shape(0, 0));
+    assert!(scheduler.is_idle());
+    let mut given = Vec::new();
+    for (busy, at_once) in [(4, 1), (2, 2), (3, 1), (1, 4), (100, 1)] {
+        for _ in 0..5 {
+            submit(&mut scheduler, USER, QUANTUM);
+        }
+        scheduler.set_busy(busy);
+        let now: Vec<_> = std::iter::from_fn(|| scheduler.poll(NOW)).collect();
+        assert_eq!(now.len(), at_once, "{busy}");
+        given.extend(now.into_iter().map(|next| next.key));
+        // What is there already counts.
+        scheduler.set_busy(1);
+        let rest = std::iter::from_fn(|| scheduler.poll(NOW)).count();
+        assert_eq!(at_once + rest, 4);
+        scheduler = Scheduler::new(NOW, &shape(0, 0));
+    }
+    assert_eq!(given.len(), 9);
+}
+
+#[test]
 fn with_a_share_of_half_every_second_request_is_due() {
     let mut scheduler = Scheduler::new(NOW, &shape(0, 0));
     let no_burst = TicketTerms {

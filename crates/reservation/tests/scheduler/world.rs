@@ -25,6 +25,7 @@ pub(crate) fn shape(unreserved_floor_ppm: u32, background_floor_ppm: u32) -> Sha
         requests_in_flight: 128,
         unreserved_floor_ppm,
         background_floor_ppm,
+        sharers: 1,
     }
 }
 

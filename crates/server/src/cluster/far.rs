@@ -36,6 +36,8 @@ struct Seen {
     /// As it was sent, to see whether the plan is still that of it.
     capability: Vec<u8>,
     plan: Option<Arc<Plan>>,
+    /// Stores of that server on the same disk.
+    sharers: u32,
     keeps_objects: bool,
 }
 
@@ -115,18 +117,21 @@ impl Far {
                 summary,
                 capability,
                 keeps_objects,
+                sharers,
             } = device;
             let known = before.iter().find(|known| {
-                known.summary.store == summary.store && known.capability == capability
+                known.summary.store == summary.store
+                    && (&known.capability, known.sharers) == (&capability, sharers)
             });
             let plan = match known {
                 Some(known) => known.plan.clone(),
-                None => plan_of(&capability),
+                None => plan_of(&capability, sharers),
             };
             Seen {
                 summary,
                 capability,
                 plan,
+                sharers,
                 keeps_objects,
             }
         });
@@ -200,7 +205,8 @@ impl Far {
     }
 }
 
-fn plan_of(capability: &[u8]) -> Option<Arc<Plan>> {
+fn plan_of(capability: &[u8], sharers: u32) -> Option<Arc<Plan>> {
     let capability = Capability::decode(capability).ok()?;
-    Plan::of(&capability).map(Arc::new)
+    let plan = Plan::of(&capability)?;
+    Some(Arc::new(plan.shared_by(sharers)))
 }

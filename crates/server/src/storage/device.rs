@@ -8,6 +8,7 @@ use super::appends::Appends;
 use super::budget::{Budgets, Scale};
 use super::clock::StorageClock;
 use super::commits::{Commits, Told};
+use super::company::Company;
 use super::dispatch::Dispatcher;
 use super::error::StorageError;
 use super::held::HeldTicket;
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use store::device::{
-    Calibration, Capability, DeviceOptions, FileDevice, InOrder, Queue, Ring, calibrate,
+    Calibration, Capability, DeviceOptions, Direction, FileDevice, InOrder, Queue, Ring, calibrate,
 };
 use store::{Core, Format, Lifetimes, Options, Sizes, Store};
 
@@ -107,7 +108,7 @@ impl Device {
     pub(super) fn open(
         path: &Path,
         (wanted, least_sequence): (StoreId, u64),
-        clock: &Arc<StorageClock>,
+        (clock, company): (&Arc<StorageClock>, Arc<Company>),
         is_first_come: bool,
     ) -> Result<Self, StorageError> {
         let file = FileDevice::open_within(path, DeviceOptions::default(), LOCK_TIME_MAX)?;
@@ -133,8 +134,18 @@ impl Device {
         let plan = capability.as_ref().and_then(Plan::of);
         let capability = capability.filter(|_| plan.is_some());
         let plan = plan.unwrap_or_else(Plan::unmeasured);
+        let plan = plan.shared_by(company.sharers());
+        if company.sharers() > 1 {
+            tracing::info!(
+                path = %path.display(),
+                stores = company.sharers(),
+                read_bytes_per_second = plan.promised_bytes_per_second(Direction::Read),
+                write_bytes_per_second = plan.promised_bytes_per_second(Direction::Write),
+                "several stores lie on one disk: an equal part of it can be reserved of each",
+            );
+        }
         let (layout, store, plan) = (store.layout(), Arc::new(store), Arc::new(plan));
-        let dispatcher = Dispatcher::start(clock.clone(), plan.clone(), is_first_come);
+        let dispatcher = Dispatcher::start(clock.clone(), plan.clone(), company, is_first_come);
         let dispatcher = dispatcher.map_err(StorageError::Thread)?;
         store.set_gate(dispatcher.gate());
         Ok(Self {

@@ -31,6 +31,7 @@
 //! | `seen` | how far each store has been: on disk |
 //! | `judge` | what a ticket is worth |
 //! | `device` | a store with its device |
+//! | `company` | which of them lie on one disk |
 //! | `added` | making a store, or taking one over |
 //! | `model` | what may be promised of a device, and how it is driven |
 //! | `dispatch` | the order at a device, and the threads that carry it out |
@@ -56,6 +57,7 @@ mod appends;
 mod budget;
 mod clock;
 mod commits;
+mod company;
 mod device;
 mod dispatch;
 mod error;
@@ -94,6 +96,7 @@ pub use space::{SpaceError, SpaceRequest, SpaceTrial};
 use base::ticket::{Head, Place, Terms, Ticket, TicketKey};
 use base::{ClusterId, ObjectId, ServerId, StoreId, TicketId, Time, WriteVerifier};
 use clock::StorageClock;
+use company::Company;
 use held::ClassBytes;
 use reservation::Moment;
 use reservation::scheduler::TicketSecond;
@@ -190,15 +193,19 @@ impl Storage {
         }
         let clock = Arc::new(StorageClock::start());
         let (mut devices, mut missing) = (BTreeMap::new(), BTreeMap::new());
-        for (id, path) in &state.stores {
-            let path = directory.join(path);
-            match open_store(&path, (*id, &seen), &clock, opening) {
+        let stores = state.stores.iter();
+        let stores: Vec<_> = stores
+            .map(|(id, path)| (*id, directory.join(path)))
+            .collect();
+        let companies = Company::of(stores.iter().map(|(_, path)| path.as_path()));
+        for ((id, path), company) in stores.into_iter().zip(companies) {
+            match open_store(&path, (id, &seen), (&clock, company), opening) {
                 Ok(device) => {
-                    devices.insert(*id, Arc::new(device));
+                    devices.insert(id, Arc::new(device));
                 }
                 Err(error) if error.is_of_one_store() => {
                     let is_older = error.is_older();
-                    let (store, why) = (*id, error.whole());
+                    let (store, why) = (id, error.whole());
                     tracing::error!(%store, why, "a store is missing; the others are served");
                     let one = MissingStore {
                         store,
@@ -536,11 +543,14 @@ impl Storage {
 fn open_store(
     path: &Path,
     (id, seen): (StoreId, &Seen),
-    clock: &Arc<StorageClock>,
+    (clock, company): (&Arc<StorageClock>, Arc<Company>),
     opening: &Opening,
 ) -> Result<Device, StorageError> {
     let is_accepted = opening.older_accepted.contains(&id);
-    let open = |least| Device::open(path, (id, least), clock, opening.is_first_come);
+    let open = |least| {
+        let shared = (clock, company.clone());
+        Device::open(path, (id, least), shared, opening.is_first_come)
+    };
     let device = match open(seen.least_sequence(id)) {
         Err(error) if error.is_older() && is_accepted => {
             tracing::warn!(store = %id, %error, "accepted: what was written since is lost");

@@ -135,6 +135,7 @@ impl Plan {
                 requests_in_flight: REQUESTS_IN_FLIGHT_MAX,
                 unreserved_floor_ppm: floors.unreserved_ppm,
                 background_floor_ppm: floors.background_ppm,
+                sharers: 1,
             },
             model,
             load,
@@ -166,6 +167,21 @@ impl Plan {
             },
             ..plan
         })
+    }
+
+    /// The same for one of so many that lie on the same disk, each of which was measured alone: of
+    /// what was measured an equal part is promised.
+    #[must_use]
+    pub fn shared_by(self, sharers: u32) -> Self {
+        let sharers = sharers.max(1);
+        Self {
+            counted_ppm: (self.counted_ppm / sharers).max(1),
+            shape: Shape {
+                sharers,
+                ..self.shape
+            },
+            ..self
+        }
     }
 
     /// Device time of a request, at most a quantum.

@@ -4,6 +4,7 @@
 //! whose unreserved requests have filled their share goes on to be read, and a reserved one behind
 //! them passes.
 
+use super::DeviceInfo;
 use super::held::{Charge, HeldTicket, Owner};
 use super::job::{Job, Progress};
 use super::{Storage, StorageError};
@@ -384,7 +385,8 @@ impl Storage {
             let capability = info.as_ref().and_then(|info| info.capability.as_ref());
             DeviceSummary {
                 capability: capability.map(Capability::encode).unwrap_or_default(),
-                keeps_objects: info.is_some_and(|info| info.keeps_objects()),
+                keeps_objects: info.as_ref().is_some_and(DeviceInfo::keeps_objects),
+                sharers: info.map_or(1, |info| info.plan.shape.sharers),
                 summary,
             }
         });

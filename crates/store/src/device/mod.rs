@@ -44,6 +44,7 @@
 mod buffer;
 mod calibrate;
 mod contents;
+mod disk;
 mod error;
 mod file;
 mod inorder;
@@ -61,6 +62,7 @@ mod unit;
 pub use buffer::AlignedBuffer;
 pub use calibrate::{CalibrateError, Calibration, Capability, Direction, MeasuredRate, calibrate};
 pub use contents::{Contents, LOOKED_AT_BYTES, ensure_whole};
+pub use disk::{Disk, disk_of};
 pub use error::OpenError;
 pub use file::FileDevice;
 pub use inorder::InOrder;

@@ -259,6 +259,7 @@ fn replies() -> Vec<Sample> {
             summary: store(),
             capability: vec![1, 2, 3],
             keeps_objects: true,
+            sharers: 4,
         }]),
     ];
     names!(samples, ObjectReply: Done Stores Ticket Record Results Failed Devices)

@@ -34,6 +34,7 @@ pub(crate) use order::{Figures, OpenError, Order};
 pub(crate) use past::Noted;
 
 use super::clock::StorageClock;
+use super::company::{Companion, Company};
 use super::model::{Plan, REQUESTS_IN_FLIGHT_MAX};
 use base::limits::{GATE_TIME_MAX, TICKET_COLLECT_INTERVAL};
 use base::ticket::Grant;
@@ -78,6 +79,16 @@ struct State {
     resting: Resting<Thread>,
     lanes: Vec<JoinHandle<()>>,
     is_stopping: bool,
+    /// What other stores on this disk are told.
+    companion: Companion,
+}
+
+impl State {
+    /// Tells the other stores on this disk whether there is something to do, and hears it of them.
+    fn keep_company(&mut self) {
+        let busy = self.companion.say(self.order.has_work());
+        self.order.set_busy(busy);
+    }
 }
 
 struct Shared {
@@ -103,6 +114,7 @@ impl Shared {
     /// Hands on whatever the order gives out.
     fn poll(&self, state: &mut State) {
         let now = self.clock.now();
+        state.keep_company();
         while let Some(next) = state.order.poll(now) {
             match next.content {
                 Piece::Task(task) => state.ready.push_back((next.key, task)),
@@ -209,15 +221,21 @@ impl Dispatcher {
     pub(crate) fn start(
         clock: Arc<StorageClock>,
         plan: Arc<Plan>,
+        company: Arc<Company>,
         is_first_come: bool,
     ) -> io::Result<Self> {
-        let this = Self::new(clock, plan, is_first_come);
+        let this = Self::new(clock, plan, company, is_first_come);
         this.begin()?;
         Ok(this)
     }
 
     /// One that has no threads yet: what is accepted waits until it begins.
-    pub(crate) fn new(clock: Arc<StorageClock>, plan: Arc<Plan>, is_first_come: bool) -> Self {
+    pub(crate) fn new(
+        clock: Arc<StorageClock>,
+        plan: Arc<Plan>,
+        company: Arc<Company>,
+        is_first_come: bool,
+    ) -> Self {
         let order = Order::new(clock.now(), plan, is_first_come);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
@@ -226,6 +244,7 @@ impl Dispatcher {
                 resting: Resting::new(),
                 lanes: Vec::new(),
                 is_stopping: false,
+                companion: Companion::new(company),
             }),
             clock,
         });
@@ -389,6 +408,7 @@ impl Dispatcher {
         }
         let mut state = self.shared.lock();
         let waiting = state.order.take_waiting(self.shared.clock.now());
+        state.keep_company();
         // What was chosen while the last threads ended.
         let ready = std::mem::take(&mut state.ready);
         drop(state);
@@ -458,6 +478,7 @@ impl Drop for Aside {
         {
             let mut state = shared.lock();
             state.order.complete(shared.clock.now(), key, 0);
+            state.keep_company();
         }
     }
 }

@@ -362,6 +362,16 @@ impl<T> Order<T> {
         }
     }
 
+    /// Whether something waits or is at the device.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.scheduler.is_idle()
+    }
+
+    /// Of the stores that lie on this disk, so many have something to do.
+    pub(crate) fn set_busy(&mut self, stores: u32) {
+        self.scheduler.set_busy(stores);
+    }
+
     /// What the device can do.
     pub(crate) fn plan(&self) -> &Arc<Plan> {
         &self.plan

@@ -3,6 +3,7 @@
 mod stalls;
 
 use super::super::appends::Appends;
+use super::super::company::Company;
 use super::super::model::{Floors, Plan};
 use super::*;
 use base::limits::SCHEDULER_PARTS_MAX;
@@ -605,7 +606,7 @@ fn what_is_hurried_is_so_until_nobody_waits() {
 
 fn dispatcher() -> Dispatcher {
     let clock = Arc::new(StorageClock::start());
-    Dispatcher::start(clock, plan(), false).unwrap()
+    Dispatcher::start(clock, plan(), Company::alone(), false).unwrap()
 }
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {

@@ -27,6 +27,7 @@ mod tests;
 
 use super::StorageError;
 use super::clock::StorageClock;
+use super::company::Company;
 use super::device::QUICK_SAMPLE_TIME;
 use super::dispatch::{Dispatcher, Noted, OpenError, Task, Totals};
 use super::model::Plan;
@@ -228,7 +229,8 @@ impl ExportDevice {
     /// Without threads, as long as no ticket was shown.
     fn dispatcher(&self) -> &Dispatcher {
         self.dispatcher.get_or_init(|| {
-            Dispatcher::new(self.clock.clone(), self.plan.clone(), self.is_first_come)
+            let (clock, plan) = (self.clock.clone(), self.plan.clone());
+            Dispatcher::new(clock, plan, Company::alone(), self.is_first_come)
         })
     }
 

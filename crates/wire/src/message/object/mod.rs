@@ -557,6 +557,8 @@ pub struct DeviceSummary {
     pub capability: Vec<u8>,
     /// Whether all objects live until somebody removes them.
     pub keeps_objects: bool,
+    /// How many stores of this server lie on the same disk, this one included.
+    pub sharers: u32,
 }
 
 /// One second of a ticket at one store.
