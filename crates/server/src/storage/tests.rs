@@ -8,6 +8,7 @@ use reservation::Interval;
 use reservation::scheduler::{Source, UserKey};
 use std::time::Duration;
 use store::StoreError;
+use store::device::Direction;
 
 const MIB: u64 = 1 << 20;
 
@@ -183,6 +184,31 @@ fn a_store_is_made_measured_and_added_once() {
     );
     assert_eq!(Floors::default().background_ppm, 50_000);
     assert!(device.plan.promised_ppm_max() <= 900_000);
+}
+
+#[test]
+fn stores_on_one_disk_promise_it_once() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["stores/0", "stores/1", "stores/2"] {
+        let new = NewStore {
+            path: name.into(),
+            size_bytes: Some(32 * MIB),
+        };
+        add_store(directory.path(), &new).unwrap();
+    }
+    let storage = open(&directory);
+    let devices = storage.devices();
+    assert_eq!(devices.len(), 3);
+    for device in devices {
+        let alone = Plan::of(device.capability.as_ref().unwrap()).unwrap();
+        for direction in [Direction::Read, Direction::Write] {
+            let [part, whole] =
+                [&device.plan, &alone].map(|plan| plan.promised_bytes_per_second(direction));
+            let is_third = part <= whole / 3 && part >= whole / 4;
+            assert!(is_third && part > 0, "{part} of {whole}");
+        }
+        assert_eq!(device.plan.shape.sharers, 3);
+    }
 }
 
 #[test]
