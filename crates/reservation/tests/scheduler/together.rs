@@ -41,21 +41,21 @@ impl Device {
         };
         let ticket = terms(1, SHARE);
         let opened = this.schedulers[0].open_ticket(Time::ZERO, TicketKey(1), &ticket);
-        opened.unwrap();
+        opened.expect("a ticket that can be");
         this
     }
 
     fn submit(&mut self, store: usize, source: Source) {
         let (now, cost) = (Time::from_nanos(self.time), work(QUANTUM));
         let submitted = self.schedulers[store].submit(now, source, cost, self.time);
-        submitted.unwrap();
+        submitted.expect("room for a few");
     }
 
     fn poll(&mut self, store: usize) {
         let busy = self.schedulers.iter().filter(|one| !one.is_idle()).count();
         let now = Time::from_nanos(self.time);
         if self.is_told {
-            self.schedulers[store].set_busy(u32::try_from(busy).unwrap());
+            self.schedulers[store].set_busy(u32::try_from(busy).expect("a few"));
         }
         while let Some(next) = self.schedulers[store].poll(now) {
             let of_ticket = if matches!(next.source, Source::Ticket(_)) {

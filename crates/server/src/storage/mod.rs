@@ -193,12 +193,7 @@ impl Storage {
         }
         let clock = Arc::new(StorageClock::start());
         let (mut devices, mut missing) = (BTreeMap::new(), BTreeMap::new());
-        let stores = state.stores.iter();
-        let stores: Vec<_> = stores
-            .map(|(id, path)| (*id, directory.join(path)))
-            .collect();
-        let companies = Company::of(stores.iter().map(|(_, path)| path.as_path()));
-        for ((id, path), company) in stores.into_iter().zip(companies) {
+        for (id, path, company) in with_company(&state, directory) {
             match open_store(&path, (id, &seen), (&clock, company), opening) {
                 Ok(device) => {
                     devices.insert(id, Arc::new(device));
@@ -537,6 +532,19 @@ impl Storage {
     pub fn directory(&self) -> &Path {
         &self.directory
     }
+}
+
+/// Which stores there are, where, and in which company.
+fn with_company(
+    state: &StorageState,
+    directory: &Path,
+) -> impl Iterator<Item = (StoreId, PathBuf, Arc<Company>)> + use<> {
+    let stores = state.stores.iter();
+    let stores = stores.map(|(id, path)| (*id, directory.join(path)));
+    let stores: Vec<(StoreId, PathBuf)> = stores.collect();
+    let companies = Company::of(stores.iter().map(|(_, path)| path.as_path()));
+    let all = stores.into_iter().zip(companies);
+    all.map(|((id, path), company)| (id, path, company))
 }
 
 /// Opens one store that has been seen before, or not.
