@@ -168,6 +168,10 @@ impl Health {
         self.open.done_nanos += cost_nanos;
     }
 
+    pub(super) fn sharers(&self) -> u32 {
+        self.sharers
+    }
+
     pub(super) fn is_degraded(&self) -> bool {
         self.is_degraded
     }

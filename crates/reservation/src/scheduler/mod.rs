@@ -96,8 +96,12 @@ pub struct Scheduler<T> {
     now: Time,
     /// Nanoseconds of that clock, which never step back.
     time: u64,
-    /// The promise clock.
+    /// The promise clock. It goes as many times slower as schedulers have the device together: what
+    /// each promises are shares of its part.
     clock: u64,
+    /// Time that is too short for a nanosecond of that clock.
+    clock_rest: u64,
+    sharers: u32,
     slipped_nanos: u64,
     agenda: Agenda,
     tickets: BTreeMap<TicketKey, Ticket<T>>,
@@ -164,6 +168,8 @@ impl<T> Scheduler<T> {
             now,
             time,
             clock: time,
+            clock_rest: 0,
+            sharers: shape.sharers,
             slipped_nanos: 0,
             agenda: Agenda::default(),
             tickets: BTreeMap::new(),
@@ -600,7 +606,12 @@ impl<T> Scheduler<T> {
         let step = nanos(now.since(self.now));
         self.now = now;
         self.time = self.time.saturating_add(step);
-        self.clock = self.clock.saturating_add(step);
+        let (step, sharers) = (
+            step.saturating_add(self.clock_rest),
+            u64::from(self.sharers),
+        );
+        self.clock = self.clock.saturating_add(step / sharers);
+        self.clock_rest = step % sharers;
         let (is_busy, waits) = (!self.in_flight.is_empty(), !self.waiting.is_empty());
         self.health
             .advance(self.time, is_busy, waits, self.promised_ppm);

@@ -110,16 +110,17 @@ impl Record {
         }
         while self.time / SECOND_NANOS < time / SECOND_NANOS {
             let end = (self.time / SECOND_NANOS + 1) * SECOND_NANOS;
-            self.account(end);
+            self.account(end, health);
             self.close(end / SECOND_NANOS - 1, health);
         }
-        self.account(time);
+        self.account(time, health);
     }
 
-    fn account(&mut self, time: u64) {
+    fn account(&mut self, time: u64, health: &Health) {
         let start = self.time.max(self.interval.0);
         let end = time.min(self.interval.1);
         let promised = u128::from(end.saturating_sub(start)) * u128::from(self.share_ppm);
+        let promised = promised / u128::from(health.sharers());
         self.open.promised += promised;
         match self.demand {
             Demand::Nothing => self.open.undemanded += promised,

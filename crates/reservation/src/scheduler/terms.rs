@@ -47,8 +47,8 @@ pub struct Shape {
     /// Share of background work if others ask for everything, in millionths. While others wait it
     /// is never more.
     pub background_floor_ppm: u32,
-    /// How many schedulers have the device together, at least one. Each promises an equal part of
-    /// it, and must have no more of it when all of them have something to do
+    /// How many schedulers have the device together, at least one. Each promises shares of an equal
+    /// part of it, and has no more of it when all of them have something to do
     /// ([`super::Scheduler::set_busy`]).
     pub sharers: u32,
 }
@@ -58,7 +58,7 @@ pub struct Shape {
 pub struct TicketTerms {
     /// Who shares with others what this ticket's requests take beyond its share.
     pub holder: UserKey,
-    /// Share of the device's time, in millionths.
+    /// Share of the device's time, or of the scheduler's part of it, in millionths.
     pub share_ppm: u32,
     /// For how long an idle ticket saves its share: what comes at once after a pause.
     pub burst: Duration,

@@ -40,8 +40,12 @@ pub(super) struct Ticket<T> {
 }
 
 impl<T> Ticket<T> {
-    fn new(time: u64, interval: (u64, u64), terms: &TicketTerms, opened_after: RequestKey) -> Self {
-        let burst_nanos = nanos(terms.burst);
+    fn new(
+        time: u64,
+        interval: (u64, u64),
+        (terms, burst_nanos): (&TicketTerms, u64),
+        opened_after: RequestKey,
+    ) -> Self {
         Self {
             holder: terms.holder,
             parent: terms.parent,
@@ -132,7 +136,8 @@ impl<T> Scheduler<T> {
                 return Err(Rejection::BadTerms);
             }
         }
-        let ticket = Ticket::new(self.time, interval, terms, RequestKey(self.last_key));
+        let given = (terms, self.burst_nanos(terms.burst));
+        let ticket = Ticket::new(self.time, interval, given, RequestKey(self.last_key));
         self.tickets.insert(key, ticket);
         self.children
             .extend(terms.parent.map(|parent| (parent, key)));
@@ -177,10 +182,11 @@ impl<T> Scheduler<T> {
                 None => self.give_to(parent, old_ppm - share_ppm),
             }
         }
+        let burst_nanos = self.burst_nanos(burst);
         let ticket = self.tickets.get_mut(&key).expect("it was there");
         let is_open = ticket.stage == Stage::Open;
         ticket.share_ppm = share_ppm;
-        ticket.burst_nanos = nanos(burst);
+        ticket.burst_nanos = burst_nanos;
         ticket.interval.1 = end.min(end_max);
         ticket.apply(self.time, &self.health);
         if is_open {
@@ -213,6 +219,11 @@ impl<T> Scheduler<T> {
         self.advance(now);
         self.touch(Source::Ticket(key));
         Some(self.tickets.get_mut(&key)?.record.take())
+    }
+
+    /// By the promise clock.
+    fn burst_nanos(&self, burst: Duration) -> u64 {
+        nanos(burst) / u64::from(self.sharers)
     }
 
     /// What is left of a ticket's share for children that come, in millionths.

@@ -3,9 +3,9 @@
 //! Each has a calibration of its own and a dispatcher of its own, and knows nothing of the others'
 //! requests. What was measured of each alone is there once for all of them: an equal part is
 //! promised of each ([`super::Plan::shared_by`]), and those that have something to do have equal
-//! parts of what the disk holds at once. So a reserved request waits behind no more than on a disk
-//! with one store, and each store has its part whatever is asked of the others. Idle ones leave
-//! theirs to the rest.
+//! parts of what the disk holds at once. So up to four of them give it no more than one store does,
+//! and each has its part whatever is asked of the others. Idle ones leave theirs to the rest; one
+//! that has just become busy finds at the disk what the others have given it before.
 //!
 //! Stores of different servers, exports, and whatever else uses the disk are not seen.
 

@@ -6,7 +6,8 @@
 //!                                  └──► device mapper over one device ──► that
 //! ```
 //! What the system does not tell ends the way down: a device over several others is taken for a
-//! disk, and so is a file system without a device. Two disks of one cable, one controller or one
+//! disk, and so is a file system without a device; of a file system on several devices the first
+//! counts. Two disks of one cable, one controller or one
 //! host behind a virtual machine are two.
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};

@@ -86,7 +86,9 @@ struct State {
 impl State {
     /// Tells the other stores on this disk whether there is something to do, and hears it of them.
     fn keep_company(&mut self) {
-        let busy = self.companion.say(self.order.has_work());
+        let busy = self
+            .companion
+            .say(self.order.has_work() && !self.is_stopping);
         self.order.set_busy(busy);
     }
 }
@@ -122,6 +124,7 @@ impl Shared {
                     if waiter.try_send(next.key).is_err() {
                         // It has gone on without.
                         state.order.complete(now, next.key, 0);
+                        state.keep_company();
                     }
                 }
             }
