@@ -1,9 +1,11 @@
 //! Who is next at one device: the promised shares, then everybody else, then the house's own work.
 //!
 //! One scheduler has one device, whole: split into several queues, each would have to guess its
-//! part of every promise. It thinks in *device time*. The calibration says how much of a device's
-//! second a request takes ([`CostModel`]); a ticket says which part of every second it has; bytes
-//! are only counted. It does no I/O and reads no clock; whoever drives the device asks it.
+//! part of every promise. Where several have one all the same ([`Shape::sharers`]), each
+//! promises and keeps an equal part of it; what one has not promised no other one can. It thinks in
+//! *device time*. The calibration says how much of a device's second a request takes
+//! ([`CostModel`]); a ticket says which part of every second it has; bytes are only counted. It
+//! does no I/O and reads no clock; whoever drives the device asks it.
 //!
 //! # Order
 //!
@@ -101,7 +103,6 @@ pub struct Scheduler<T> {
     clock: u64,
     /// Time that is too short for a nanosecond of that clock.
     clock_rest: u64,
-    sharers: u32,
     slipped_nanos: u64,
     agenda: Agenda,
     tickets: BTreeMap<TicketKey, Ticket<T>>,
@@ -169,7 +170,6 @@ impl<T> Scheduler<T> {
             time,
             clock: time,
             clock_rest: 0,
-            sharers: shape.sharers,
             slipped_nanos: 0,
             agenda: Agenda::default(),
             tickets: BTreeMap::new(),
@@ -608,7 +608,7 @@ impl<T> Scheduler<T> {
         self.time = self.time.saturating_add(step);
         let (step, sharers) = (
             step.saturating_add(self.clock_rest),
-            u64::from(self.sharers),
+            u64::from(self.health.sharers()),
         );
         self.clock = self.clock.saturating_add(step / sharers);
         self.clock_rest = step % sharers;

@@ -223,7 +223,7 @@ impl<T> Scheduler<T> {
 
     /// By the promise clock.
     fn burst_nanos(&self, burst: Duration) -> u64 {
-        nanos(burst) / u64::from(self.sharers)
+        nanos(burst) / u64::from(self.health.sharers())
     }
 
     /// What is left of a ticket's share for children that come, in millionths.

@@ -57,11 +57,6 @@ impl Company {
     pub(super) fn sharers(&self) -> u32 {
         self.sharers
     }
-
-    /// How many of them have something to do.
-    pub(super) fn busy(&self) -> u32 {
-        self.busy.load(Ordering::Relaxed)
-    }
 }
 
 /// One store's word in its company.
@@ -81,14 +76,14 @@ impl Companion {
 
     /// Says whether it has something to do; hears how many have.
     pub(super) fn say(&mut self, is_busy: bool) -> u32 {
+        let busy = &self.company.busy;
         if std::mem::replace(&mut self.is_busy, is_busy) != is_busy {
-            let busy = &self.company.busy;
             match is_busy {
                 true => busy.fetch_add(1, Ordering::Relaxed),
                 false => busy.fetch_sub(1, Ordering::Relaxed),
             };
         }
-        self.company.busy()
+        busy.load(Ordering::Relaxed)
     }
 }
 

@@ -10,6 +10,7 @@
 //! counts. Two disks of one cable, one controller or one
 //! host behind a virtual machine are two.
 
+use super::loops::{NUMBERS, file_of};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 use std::ffi::OsStr;
 use std::fs;
@@ -17,8 +18,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel has a link for each block device, by its number.
-const NUMBERS: &str = "/sys/dev/block";
 /// Devices between a file and its disk; more than that is a circle.
 const STEPS_MAX: usize = 16;
 
@@ -95,9 +94,8 @@ fn source_of(mount: u64) -> Option<PathBuf> {
 fn below(numbers: &Path, device: u64) -> Option<Below> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let directory = fs::canonicalize(numbers.join(format!("{major}:{minor}"))).ok()?;
-    if let Ok(file) = fs::read(directory.join("loop/backing_file")) {
-        let file = file.strip_suffix(b"\n").unwrap_or(&file);
-        return Some(Below::File(PathBuf::from(OsStr::from_bytes(file))));
+    if let Some(file) = file_of(&directory) {
+        return Some(Below::File(file));
     }
     if directory.join("partition").exists() {
         return number(directory.parent()?).map(Below::Device);

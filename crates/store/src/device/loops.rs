@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Where the kernel has a directory for each block device.
 const DEVICES: &str = "/sys/block";
 /// Where it has a link to that by the device's number.
-const NUMBERS: &str = "/sys/dev/block";
+pub(super) const NUMBERS: &str = "/sys/dev/block";
 
 /// Refuses what is in use under its other name.
 ///
@@ -33,7 +33,7 @@ pub(super) fn check(path: &Path, opened: &fs::Stat, is_shared: bool) -> Result<(
 }
 
 /// The file of a loop device, by its directory in `/sys`; none if it is no loop device.
-fn file_of(device: &Path) -> Option<PathBuf> {
+pub(super) fn file_of(device: &Path) -> Option<PathBuf> {
     let name = std::fs::read(device.join("loop/backing_file")).ok()?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
     Some(PathBuf::from(OsStr::from_bytes(name)))

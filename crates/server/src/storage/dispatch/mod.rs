@@ -481,7 +481,6 @@ impl Drop for Aside {
         {
             let mut state = shared.lock();
             state.order.complete(shared.clock.now(), key, 0);
-            state.keep_company();
         }
     }
 }
