@@ -17,6 +17,11 @@ impl Times {
         result
     }
 
+    /// Counts what was timed last there here as well.
+    pub(crate) fn count_last_of(&mut self, other: &Self) {
+        self.0.extend(other.0.last());
+    }
+
     /// The durations at these shares of all of them, in microseconds.
     pub(crate) fn quantiles(&mut self, shares: [f64; 3]) -> [f64; 3] {
         self.0.sort_unstable();

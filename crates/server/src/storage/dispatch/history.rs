@@ -3,7 +3,8 @@
 //! The scheduler closes seconds; they are taken from it before it forgets them. A request that
 //! stood still in the middle of a change was not at the device any more when it was done: its
 //! bytes are added to the newest second that is closed. A second that comes in two halves, because
-//! its ticket was shown again in the middle of it, counts once.
+//! its ticket was shown again in the middle of it, counts once. So does one that comes from a ticket
+//! and from what was split from it, whose seconds are its own as well.
 
 use base::limits::TICKET_RECORD_SECONDS_MAX;
 use reservation::scheduler::{Cause, TicketSecond};
@@ -54,26 +55,54 @@ impl History {
 
     pub(super) fn add(&mut self, seconds: Vec<TicketSecond>) {
         for second in seconds {
-            self.totals.bytes += second.bytes;
-            // Also one before it, after the clock was set back between two runs: it had been
-            // counted when it was there first.
-            match self.seconds.back_mut() {
-                Some(last) if second.second <= last.second => {
-                    let was_kept = is_kept(last.shortfall);
-                    last.bytes += second.bytes;
-                    last.served_nanos += second.served_nanos;
-                    last.promised_nanos += second.promised_nanos;
-                    if rank(second.shortfall) > rank(last.shortfall) {
-                        last.shortfall = second.shortfall;
-                    }
-                    self.totals.kept -= u64::from(was_kept && !is_kept(last.shortfall));
+            // One that is not there and before the last, after the clock was set back between two
+            // runs, had been counted when it was there first.
+            let newest = self.seconds.back().map(|last| last.second);
+            match self.place(second.second) {
+                Ok(place) => self.add_at(place, second),
+                Err(_) if newest.is_some_and(|newest| second.second < newest) => {
+                    self.add_at(self.seconds.len() - 1, second);
                 }
-                _ => {
-                    self.totals.seconds += 1;
-                    self.totals.kept += u64::from(is_kept(second.shortfall));
-                    self.push(second);
-                }
+                Err(place) => self.insert(place, second),
             }
+        }
+    }
+
+    /// Adds seconds of what was split from the ticket: it may have had none of its own then.
+    pub(super) fn add_parts(&mut self, seconds: Vec<TicketSecond>) {
+        for second in seconds {
+            match self.place(second.second) {
+                Ok(place) => self.add_at(place, second),
+                Err(place) => self.insert(place, second),
+            }
+        }
+    }
+
+    fn place(&self, second: u64) -> Result<usize, usize> {
+        self.seconds
+            .binary_search_by_key(&second, |known| known.second)
+    }
+
+    fn add_at(&mut self, place: usize, second: TicketSecond) {
+        let known = &mut self.seconds[place];
+        let was_kept = is_kept(known.shortfall);
+        known.bytes += second.bytes;
+        known.served_nanos += second.served_nanos;
+        known.promised_nanos += second.promised_nanos;
+        if rank(second.shortfall) > rank(known.shortfall) {
+            known.shortfall = second.shortfall;
+        }
+        self.totals.kept -= u64::from(was_kept && !is_kept(known.shortfall));
+        self.totals.bytes += second.bytes;
+    }
+
+    fn insert(&mut self, place: usize, second: TicketSecond) {
+        self.totals.seconds += 1;
+        self.totals.kept += u64::from(is_kept(second.shortfall));
+        self.totals.bytes += second.bytes;
+        self.seconds.insert(place, second);
+        if self.seconds.len() > TICKET_RECORD_SECONDS_MAX {
+            self.seconds.pop_front();
         }
     }
 

@@ -326,14 +326,48 @@ impl<T> Order<T> {
             return;
         };
         let all: Vec<_> = self.below(&open.lineage).collect();
+        // What is above first: its own seconds are to be there before those of its parts.
+        for key in self.above(&open.lineage).iter().chain(&all) {
+            self.take_record(now, *key);
+        }
         for key in all.into_iter().rev() {
             let rest = self.scheduler.close_ticket(now, key);
-            if let Some(mut open) = self.tickets.remove(&key) {
+            self.add_record(key, rest.unwrap_or_default());
+            if let Some(open) = self.tickets.remove(&key) {
                 self.by_lineage.remove(&open.lineage);
                 self.count_closed(open.lineage[0]);
-                open.history.add(rest.unwrap_or_default());
                 self.past.keep(now, open.closed(now));
             }
+        }
+    }
+
+    /// What a ticket was split from, each before its own parts.
+    fn above(&self, part: &[TicketId]) -> Vec<TicketKey> {
+        (1..part.len())
+            .filter_map(|depth| self.find(&part[..depth]))
+            .collect()
+    }
+
+    /// Takes the seconds of a ticket that are over from the scheduler.
+    fn take_record(&mut self, now: Time, key: TicketKey) {
+        if let Some(seconds) = self.scheduler.take_record(now, key) {
+            self.add_record(key, seconds);
+        }
+    }
+
+    /// Adds seconds to what a ticket got, and to what those got that it was split from: what is
+    /// asked for is what came of a reservation, whole or in parts.
+    fn add_record(&mut self, key: TicketKey, seconds: Vec<TicketSecond>) {
+        let Some(open) = self.tickets.get(&key) else {
+            return;
+        };
+        for above in self.above(&open.lineage) {
+            if let Some(above) = self.tickets.get_mut(&above) {
+                above.history.add_parts(seconds.clone());
+            }
+        }
+        if let Some(open) = self.tickets.get_mut(&key) {
+            open.history.add(seconds);
         }
     }
 
@@ -540,9 +574,14 @@ impl<T> Order<T> {
         if flying.at == At::Device {
             self.scheduler.complete(now, key, bytes);
         } else if let Source::Ticket(ticket) = flying.source
-            && let Some(open) = self.tickets.get_mut(&ticket)
+            && let Some(open) = self.tickets.get(&ticket)
         {
-            open.history.credit(bytes);
+            let above = self.above(&open.lineage);
+            for key in above.into_iter().chain([ticket]) {
+                if let Some(open) = self.tickets.get_mut(&key) {
+                    open.history.credit(bytes);
+                }
+            }
         }
     }
 
@@ -550,10 +589,9 @@ impl<T> Order<T> {
     /// tickets that are over for long.
     fn collect(&mut self, now: Time) {
         self.collected_at = now;
-        for (key, open) in &mut self.tickets {
-            if let Some(seconds) = self.scheduler.take_record(now, *key) {
-                open.history.add(seconds);
-            }
+        // What is split off has a larger key than what it is split from.
+        for key in self.tickets.keys().copied().collect::<Vec<_>>() {
+            self.take_record(now, key);
         }
         self.forget_over(now, TICKET_KEPT_TIME);
     }

@@ -370,6 +370,49 @@ fn what_a_ticket_got_can_be_asked_for_after_it_was_taken_back() {
 }
 
 #[test]
+fn what_parts_got_is_in_the_record_of_what_they_were_split_from() {
+    let mut world = World::new(false);
+    let whole = grant(1, 0, &[terms(500_000, 50, 200)]);
+    let [whole, part] = [whole.clone(), grant_of_part(&whole)]
+        .map(|grant| Source::Ticket(world.order.open(world.now, &grant, STORE).unwrap()));
+    let Source::Ticket(part_key) = part else {
+        panic!("not a ticket")
+    };
+    world.submit(part, 8);
+    world.run(Time::from_secs(103), &[part]);
+    // The whole one beside it, then both are taken back in the middle of a second.
+    world.submit(whole, 8);
+    world.run(Time::from_millis(105_500), &[part, whole]);
+    let (own, _) = world.order.record(world.now, part_key, 0).unwrap();
+    let (all, open) = world
+        .order
+        .record_of(world.now, &[TicketId([1; 16])], 0)
+        .unwrap();
+    assert_eq!(own.len(), all.len());
+    for (own, all) in own.iter().zip(&all) {
+        assert_eq!(own.second, all.second);
+        let is_alone = own.second < 103;
+        assert!(
+            own.bytes > 0 && (all.bytes == own.bytes) == is_alone,
+            "{all:?}"
+        );
+    }
+    world.order.revoke(world.now, |_, _| true);
+    let after = totals(&mut world);
+    let done = world.done[&part] + world.done[&whole];
+    let finished = done * u64::from(PIECE);
+    assert!(open.bytes > 0 && after.bytes <= finished);
+    assert!(
+        after.bytes + 8 * u64::from(PIECE) >= finished,
+        "{after:?} of {finished}"
+    );
+    assert_eq!(
+        (after.seconds, after.kept),
+        (all.len() as u64 + 1, after.seconds)
+    );
+}
+
+#[test]
 fn a_ticket_of_the_same_id_goes_on_with_the_record_of_the_one_before() {
     // In force when the longer one is shown, over, and over before the first was shown.
     for (start, end, longer_at) in [(50, 200, 104), (50, 103, 106), (50, 99, 104)] {
