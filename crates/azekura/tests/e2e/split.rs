@@ -103,6 +103,11 @@ fn two_mounts_with_two_parts_have_together_what_was_reserved() {
         File::open(&file).unwrap().sync_all().unwrap();
     }
     mounts.iter().for_each(|mount| is_used(&scene, mount));
+    // The report is about all that was done with the reservation, by whatever part.
+    crate::launched::until("what is moved with parts is reported", || {
+        let report = json(scene.azekura(&["reserve", "report", &volume, "cam", "--json"]));
+        report["bytes"].as_u64().unwrap() > 0
+    });
     // Of a part that is too much, nothing is left.
     split(&scene, &whole, &["--share", "50", "--name", "third"]).ok();
     let third = scene.path("third-1.json");

@@ -378,12 +378,12 @@ impl Planner<'_> {
             };
             // More than the whole device: said as what it would be, were it larger.
             let wanted = device.share(read, write).unwrap_or_else(|| {
-                let whole = largest(62, |rate| device.share(rate, 0).is_some());
-                let rate = u128::from(read.saturating_add(write));
-                let times = rate * u128::from(WHOLE_PPM) / u128::from(whole.max(1));
-                u64::try_from(times)
-                    .unwrap_or(u64::MAX)
-                    .max(u64::from(WHOLE_PPM) + 1)
+                let fits = largest(PART_BITS, |part| {
+                    let share = device.share(part_of(read, part), part_of(write, part));
+                    share.is_some()
+                });
+                let times = (u64::from(WHOLE_PPM) << PART_BITS) / fits.max(1);
+                times.max(u64::from(WHOLE_PPM) + 1)
             });
             let (room, from) = self.room(ask, calendar, wanted);
             if room < wanted {
@@ -566,15 +566,9 @@ impl Planner<'_> {
     /// for: a 2^-32nd of it is the step.
     fn slower(&self, ask: &Ask) -> Option<Ask> {
         let reduced = |part: u64| {
-            let rate = |rate: u64| {
-                let part = (u128::from(rate) * u128::from(part)) >> PART_BITS;
-                u64::try_from(part).expect("a part is no more than the whole")
-            };
-            Ask {
-                read: rate(ask.read),
-                write: rate(ask.write),
-                ..ask.clone()
-            }
+            let (read, write) = (part_of(ask.read, part), part_of(ask.write, part));
+            let ask = ask.clone();
+            Ask { read, write, ..ask }
         };
         let is_something = |slower: &Ask| {
             (ask.read == 0 || slower.read > 0) && (ask.write == 0 || slower.write > 0)
@@ -626,6 +620,12 @@ fn largest(bits: u32, holds: impl Fn(u64) -> bool) -> u64 {
         }
     }
     found
+}
+
+/// So many 2^32ths of a rate.
+fn part_of(rate: u64, part: u64) -> u64 {
+    let part = (u128::from(rate) * u128::from(part)) >> PART_BITS;
+    u64::try_from(part).expect("a part is no more than the whole")
 }
 
 /// Starts that are tried for an offer: each is about all windows, and others wait meanwhile.
