@@ -49,8 +49,8 @@ fn is_io_error<T>(outcome: io::Result<T>) {
 }
 
 /// A server with a parallel volume over two stores, the second of which is a file beside its data
-/// directory; in the volume, `one` lies in the first store alone.
-fn two_stores() -> Option<(Scene, PathBuf)> {
+/// directory and has that allocation unit; in the volume, `one` lies in the first store alone.
+fn two_stores(unit: &str) -> Option<(Scene, PathBuf)> {
     if let Some(why) = obstacle() {
         println!("{why}");
         return None;
@@ -62,7 +62,7 @@ fn two_stores() -> Option<(Scene, PathBuf)> {
     scene.end(Signal::TERM);
     let second = scene.path("second");
     let made = ["store", "format", text(&second), "--size", "128MiB"];
-    let quick = ["--unit", "64KiB", "--calibration-time", "300ms"];
+    let quick = ["--unit", unit, "--calibration-time", "300ms"];
     scene.azekura(&[&made[..], &quick[..]].concat()).ok();
     scene.start_with(&["--store", text(&second)]);
     Some((scene, second))
@@ -75,7 +75,7 @@ fn stores(scene: &Scene) -> Vec<serde_json::Value> {
 
 #[test]
 fn a_server_works_without_a_store_and_with_all_of_it_again() {
-    let Some((mut scene, second)) = two_stores() else {
+    let Some((mut scene, second)) = two_stores("64KiB") else {
         return;
     };
     let volume = scene.parallel();
@@ -175,8 +175,38 @@ fn is_said(scene: &Scene, second: &Path) {
 }
 
 #[test]
+fn a_store_whose_unit_is_too_large_for_a_volume_is_left_to_others() {
+    let Some((mut scene, second)) = two_stores("1MiB") else {
+        return;
+    };
+    let volume = scene.parallel();
+    let free = |scene: &Scene| {
+        let all = stores(scene);
+        let own = all.iter().find(|store| store["path"] == text(&second));
+        own.unwrap()["allocation_units_free"].as_u64().unwrap()
+    };
+    let all = free(&scene);
+    let mount = scene.mount_volume(&volume, "after", &[]);
+    assert_eq!(fs::read(mount.join("one")).unwrap(), pattern(1, 2 * MIB));
+    write(&mount.join("two"), &pattern(2, 16 * MIB));
+    // The store notes something of its own now and then; half of the file would be eight units.
+    assert!(free(&scene) + 3 >= all, "no part of it lies there");
+    let wide = format!("{}/wide", scene.address());
+    scene.azekura(&["volume", "create", &wide]).ok();
+    let wide = scene.mount_volume(&wide, "wide", &[]);
+    write(&wide.join("three"), &pattern(3, 16 * MIB));
+    assert!(free(&scene) + 8 <= all, "files of a new one lie in both");
+    scene.umount(&mount);
+    scene.umount(&wide);
+    scene.end(Signal::TERM);
+    scene.start_with(&["--store", text(&second)]);
+    let mount = scene.mount_volume(&volume, "again", &[]);
+    assert_eq!(fs::read(mount.join("two")).unwrap(), pattern(2, 16 * MIB));
+}
+
+#[test]
 fn a_copy_of_a_store_is_refused_and_a_store_that_was_moved_is_taken() {
-    let Some((mut scene, second)) = two_stores() else {
+    let Some((mut scene, second)) = two_stores("64KiB") else {
         return;
     };
     scene.end(Signal::TERM);
@@ -197,7 +227,7 @@ fn a_copy_of_a_store_is_refused_and_a_store_that_was_moved_is_taken() {
 
 #[test]
 fn an_older_copy_of_a_store_is_noticed_and_taken_only_if_that_is_said() {
-    let Some((mut scene, second)) = two_stores() else {
+    let Some((mut scene, second)) = two_stores("64KiB") else {
         return;
     };
     let volume = scene.parallel();
@@ -253,7 +283,7 @@ fn an_older_copy_of_a_store_is_noticed_and_taken_only_if_that_is_said() {
 
 #[test]
 fn what_lay_in_a_store_that_was_given_up_can_be_removed_and_nothing_waits_for_it() {
-    let Some((mut scene, second)) = two_stores() else {
+    let Some((mut scene, second)) = two_stores("64KiB") else {
         return;
     };
     let volume = scene.parallel();
@@ -357,7 +387,7 @@ fn is_older(scene: &Scene) -> String {
 
 #[test]
 fn a_server_that_is_killed_takes_no_store_for_an_older_one() {
-    let Some((mut scene, second)) = two_stores() else {
+    let Some((mut scene, second)) = two_stores("64KiB") else {
         return;
     };
     scene.end(Signal::TERM);

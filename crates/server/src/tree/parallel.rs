@@ -232,7 +232,7 @@ impl Parallel {
         let has_others = cluster.summaries().len() > 1;
         if !has_others {
             // With others, those may come later.
-            targets::check(record, cluster)?;
+            targets::check_one(record, cluster)?;
         }
         let holder = cluster.own().server().to_string();
         let place = Names::open(place, volume, &holder).await?;

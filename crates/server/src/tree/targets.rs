@@ -9,11 +9,41 @@ use crate::data::ParallelRecord;
 use meta::namespace::{Namespace, NamespaceError, Striping, Target};
 use std::collections::BTreeSet;
 
-/// Whether files can be laid out so over the stores that are there.
+/// Whether files can be laid out so over all stores that are there.
 ///
 /// # Errors
 /// [`ParallelError`].
 pub(super) fn check(record: ParallelRecord, cluster: &Cluster) -> Result<(), ParallelError> {
+    let devices = keeping(cluster)?;
+    devices.iter().try_for_each(|device| fits(record, device))
+}
+
+/// Whether files that are laid out so can go on: whether one of the stores that are there suits. A
+/// store may have come since with a larger allocation unit; it is left to others, and that is said.
+///
+/// # Errors
+/// [`ParallelError`].
+pub(super) fn check_one(record: ParallelRecord, cluster: &Cluster) -> Result<(), ParallelError> {
+    let devices = keeping(cluster)?;
+    let mut unfit = Vec::new();
+    for device in &devices {
+        unfit.extend(
+            fits(record, device)
+                .err()
+                .map(|error| (device.store, error)),
+        );
+    }
+    if unfit.len() < devices.len() {
+        for (store, error) in unfit {
+            tracing::warn!(%store, %error, "no files of a volume are laid out over a store");
+        }
+        return Ok(());
+    }
+    unfit.into_iter().try_for_each(|(_, error)| Err(error))
+}
+
+/// The stores that are there. Those whose objects end by themselves are left out beside others.
+fn keeping(cluster: &Cluster) -> Result<Vec<StoreDevice>, ParallelError> {
     let mut devices = cluster.devices();
     devices.retain(|device| device.is_here);
     if devices.is_empty() {
@@ -23,10 +53,9 @@ pub(super) fn check(record: ParallelRecord, cluster: &Cluster) -> Result<(), Par
         });
     }
     if devices.iter().any(|device| device.keeps_objects) {
-        // Beside them, stores whose objects end by themselves are left out.
         devices.retain(|device| device.keeps_objects);
     }
-    devices.iter().try_for_each(|device| fits(record, device))
+    Ok(devices)
 }
 
 /// Whether files can be laid out so over a store.
