@@ -3,8 +3,8 @@
 //! The scheduler closes seconds; they are taken from it before it forgets them. A request that
 //! stood still in the middle of a change was not at the device any more when it was done: its
 //! bytes are added to the newest second that is closed. A second that comes in two halves, because
-//! its ticket was shown again in the middle of it, counts once. So does one that comes from a ticket
-//! and from what was split from it, whose seconds are its own as well.
+//! its ticket was shown again in the middle of it, counts once. So does one of a ticket and of what
+//! was split from it, whose seconds are its own as well.
 
 use base::limits::TICKET_RECORD_SECONDS_MAX;
 use reservation::scheduler::{Cause, TicketSecond};
