@@ -1,9 +1,9 @@
 //! Which devices carry what, by example.
 
 use super::super::book::{Book, Created, Rejected};
-use super::super::plan::{Instead, Lack};
+use super::super::plan::{Instead, Lack, Short};
 use super::super::record::{GUARD_SECONDS, Row};
-use super::world::{MIB, device, id, terms, wish};
+use super::world::{MIB, device, id, plan_of, terms, wish};
 use base::StoreId;
 use reservation::Moment;
 use wire::message::{ReserveError, ReserveLimits, ReserveWindow};
@@ -180,6 +180,27 @@ fn headroom_and_lines_are_kept() {
         refused,
         Err(Rejected::Failed(ReserveError::Invalid, _))
     ));
+}
+
+#[test]
+fn what_is_more_than_a_whole_store_is_named_as_what_it_would_take() {
+    let mut device = device(1, 1, 100);
+    device.plan = plan_of(400 * MIB, 40 * MIB);
+    let mut book = book(vec![device]);
+    for (read, write, expected) in [(0, 80, 200), (800, 0, 200), (400, 40, 200), (200, 100, 300)] {
+        let mut terms = terms(write, 1000, 1100);
+        terms.read_bytes_per_second = read * MIB;
+        let short = match book.create(id(1), &wish(1, terms), &[]) {
+            Err(Rejected::Short { short, .. }) => short,
+            other => panic!("{other:?}"),
+        };
+        let Short::Of { wanted, .. } = short else {
+            panic!("{short:?}")
+        };
+        let percent = wanted / 10_000;
+        let range = expected - 1..expected + 10;
+        assert!(range.contains(&percent), "{read} and {write}: {percent} %");
+    }
 }
 
 #[test]

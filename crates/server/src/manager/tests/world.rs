@@ -13,16 +13,19 @@ pub(super) const VOLUME: VolumeId = VolumeId([7; 16]);
 
 /// A plan of a device that reads and writes at the same rate, in any size.
 pub(super) fn plan(bytes_per_second: u64) -> Arc<Plan> {
-    let cells =
-        [(Operation::Read, 0), (Operation::Write, 100)].map(|(operation, write_percent)| {
-            Measured {
-                operation,
-                size_bytes: 1 << 20,
-                depth: 4,
-                write_percent,
-                bytes_per_second,
-            }
-        });
+    plan_of(bytes_per_second, bytes_per_second)
+}
+
+/// The same with a rate for reading and one for writing.
+pub(super) fn plan_of(read: u64, write: u64) -> Arc<Plan> {
+    let both = [(Operation::Read, 0, read), (Operation::Write, 100, write)];
+    let cells = both.map(|(operation, write_percent, bytes_per_second)| Measured {
+        operation,
+        size_bytes: 1 << 20,
+        depth: 4,
+        write_percent,
+        bytes_per_second,
+    });
     Arc::new(Plan::new(&cells, Floors::default()).unwrap())
 }
 
