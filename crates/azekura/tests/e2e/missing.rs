@@ -176,9 +176,10 @@ fn is_said(scene: &Scene, second: &Path) {
 
 #[test]
 fn a_store_whose_unit_is_too_large_for_a_volume_is_left_to_others() {
-    let Some((mut scene, second)) = two_stores("1MiB") else {
+    let Some((mut scene, second)) = two_stores("2MiB") else {
         return;
     };
+    // A store of 64 MiB has units of 1 MiB at most, and its volume's stripes are like them.
     let volume = scene.parallel();
     let mount = scene.mount_volume(&volume, "after", &[]);
     assert_eq!(fs::read(mount.join("one")).unwrap(), pattern(1, 2 * MIB));
