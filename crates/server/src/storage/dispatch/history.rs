@@ -57,10 +57,9 @@ impl History {
         for second in seconds {
             // One that is not there and before the last, after the clock was set back between two
             // runs, had been counted when it was there first.
-            let newest = self.seconds.back().map(|last| last.second);
             match self.place(second.second) {
                 Ok(place) => self.add_at(place, second),
-                Err(_) if newest.is_some_and(|newest| second.second < newest) => {
+                Err(place) if place < self.seconds.len() => {
                     self.add_at(self.seconds.len() - 1, second);
                 }
                 Err(place) => self.insert(place, second),
@@ -101,16 +100,14 @@ impl History {
         self.totals.kept += u64::from(is_kept(second.shortfall));
         self.totals.bytes += second.bytes;
         self.seconds.insert(place, second);
+        self.forget();
+    }
+
+    /// The first one, if there are too many.
+    fn forget(&mut self) {
         if self.seconds.len() > TICKET_RECORD_SECONDS_MAX {
             self.seconds.pop_front();
         }
-    }
-
-    fn push(&mut self, second: TicketSecond) {
-        if self.seconds.len() == TICKET_RECORD_SECONDS_MAX {
-            self.seconds.pop_front();
-        }
-        self.seconds.push_back(second);
     }
 
     /// Seconds in which there was no server. Those up to the last one that is known were counted:
@@ -122,13 +119,14 @@ impl History {
         self.totals.seconds += count;
         let shown = count.min(TICKET_RECORD_SECONDS_MAX as u64);
         for second in seconds.end - shown..seconds.end {
-            self.push(TicketSecond {
+            self.seconds.push_back(TicketSecond {
                 second,
                 bytes: 0,
                 served_nanos: 0,
                 promised_nanos,
                 shortfall: Some(Cause::ServerAway),
             });
+            self.forget();
         }
     }
 
