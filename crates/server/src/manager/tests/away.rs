@@ -280,10 +280,20 @@ fn a_manager_that_begins_anew_throws_nothing_away_that_was_to_stay() {
         "{cancelled:?}"
     );
     assert_eq!(world.state(), None);
+    let asked = world.servers.asked("used", server(1));
     world.begin_anew();
+    await_that("the new one has asked in vain", || {
+        world.servers.asked("used", server(1)) > asked
+    });
     assert_eq!(world.state(), None, "it is not known yet");
     world.servers.set(|state| state.is_dumb = false);
-    await_that("it is there again", || world.state().is_some());
+    // It asks again after a pause, well within the window.
+    await_that("it is there again", || {
+        world
+            .servers
+            .set(|state| state.now_secs = (state.now_secs + 1).min(NOW + 50));
+        world.state().is_some()
+    });
     assert_eq!(world.state(), Some(ReserveState::Released));
     assert_eq!(world.servers.holders().len(), 2);
 }
